@@ -219,8 +219,9 @@ impl Candidate {
         let found = match asked {
             Some(Ok(Answer::Global(found))) => found,
             asked => {
-                let found = module.with_env(|env| Start::find(before, env, passes, is_alone, settings)).map(Box::new);
-                if let (Some(Err(mine)), false) = (asked, is_over(settings)) {
+                let (found, is_whole) = module.with_env(|env| Start::find(before, env, passes, is_alone, settings));
+                let found = found.map(Box::new);
+                if let (Some(Err(mine)), true) = (asked, is_whole) {
                     mine.answer(Answer::Global(found.clone()));
                 }
                 found

@@ -188,16 +188,18 @@ impl Start {
     }
 
     /// Looks for a start that leads to fewer slots than `before` has: from what it was, and if that leads nowhere, from what it
-    /// has become. What the local passes then make of it comes with it. `is_alone`: no other function waits for the time.
+    /// has become. What the local passes then make of it comes with it, and whether there was time to look for all of it.
+    /// `is_alone`: no other function waits for the time.
     pub(crate) fn find(
         before: &Derivation,
         env: &Env<'_>,
         passes: &[Box<dyn Pass>],
         is_alone: bool,
         settings: &Settings,
-    ) -> Option<(Start, Derivation)> {
+    ) -> (Option<(Start, Derivation)>, bool) {
+        let mut is_whole = true;
         if slot_count(before.original()) > LARGE {
-            return None;
+            return (None, is_whole);
         }
         let untouched = {
             let mut d = before.clone();
@@ -217,6 +219,7 @@ impl Start {
             }
             let mut judge = Proving { end, proven: vec![], costs: &mut costs, local: &mut local };
             let steps = improve(from.current(), env, passes, &mut judge);
+            is_whole &= !judge.is_late();
             let Some(last) = steps.last().map(|s| &s.function) else { continue };
             // Whatever is proposed: only what has been proven leads from one to the next.
             let chain: Vec<&Function> =
@@ -229,10 +232,10 @@ impl Start {
             let weighs = |d: &Derivation| weight_in_one(d.current(), settings, env.maps);
             if weighs(&derivation) < weighs(before) {
                 let names = steps.iter().map(|s| if s.by.is_empty() { "ssa".into() } else { s.by.join("+") });
-                return Some((Start { before: before.clone(), steps: names.collect() }, derivation));
+                return (Some((Start { before: before.clone(), steps: names.collect() }, derivation)), is_whole);
             }
         }
-        None
+        (None, is_whole)
     }
 }
 
@@ -395,7 +398,7 @@ mod tests {
                 let lie = bpf_ssa::candidate(f, env, &[&Liar]).expect("a candidate");
                 shorter += usize::from(slot_count(&lie.function) < slot_count(f));
                 if let Some((start, derivation)) =
-                    Start::find(&Derivation::new(f.clone()), env, &passes, true, &settings)
+                    Start::find(&Derivation::new(f.clone()), env, &passes, true, &settings).0
                 {
                     assert!(start.steps().iter().all(|s| !s.contains("liar")), "{:?}", start.steps());
                     assert!(functions(f, derivation.current(), env, &ProofOptions::default()).0.is_equal());
@@ -423,7 +426,8 @@ mod tests {
         for (count, is_tried) in [(4, true), (LARGE / 3 + 1, false)] {
             let module = branches(count);
             let f = module.graphs[0].as_ref().expect("a graph");
-            let found = module.with_env(|env| Start::find(&Derivation::new(f.clone()), env, &global, true, &settings));
+            let found =
+                module.with_env(|env| Start::find(&Derivation::new(f.clone()), env, &global, true, &settings).0);
             assert_eq!(found.is_some(), is_tried, "{count} branches");
         }
     }

@@ -52,7 +52,7 @@ impl<'v> Text<'v> {
     /// As the search sees it.
     pub(crate) fn window<'a>(&'a self, view: &'a View<'a>, start: usize, settings: &Settings) -> Window<'a> {
         Window {
-            kind: view.f.kind,
+            kind: view.kind(),
             env: view.env,
             before: &view.states[start],
             old: &self.ops,

@@ -57,11 +57,6 @@ impl Profile {
         }
     }
 
-    /// How many packets were added.
-    pub fn added(&self) -> u64 {
-        self.added
-    }
-
     /// How many packets are kept.
     pub fn len(&self) -> usize {
         self.packets.len()

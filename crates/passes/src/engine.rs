@@ -235,9 +235,9 @@ impl<'a> Engine<'a> {
         self.carry_out(session, winner)
     }
 
-    /// Remembers that nothing was found, if all was asked.
+    /// Remembers that nothing was found, if all was asked, the last proof was not cut short, and the answer follows from the view.
     fn note(&mut self, view: &View, found: bool) {
-        if !found && !self.tally.timed_out {
+        if !found && view.is_all() && !self.spent() {
             self.quiet.note(view);
         }
     }
@@ -355,7 +355,12 @@ impl<'a> Engine<'a> {
             return None;
         }
         let fingerprint = fingerprint(view, &rewrite);
-        if self.banned.contains(&fingerprint) || self.refused.contains(&fingerprint) {
+        if self.banned.contains(&fingerprint) {
+            return None;
+        }
+        if self.refused.contains(&fingerprint) {
+            // Perhaps with less known than is now.
+            view.look_beyond();
             return None;
         }
         if self.settings.deadline.is_some_and(|d| Instant::now() >= d) {
@@ -365,7 +370,13 @@ impl<'a> Engine<'a> {
         let options = self.settings.proof_options(self.settings.deadline);
         let known = view.known();
         if let Some(Recorder(see)) = &self.settings.recorder {
-            see(&Proposal { function: view.f, env: view.env, known: &known, rewrite: &rewrite, options: &options });
+            see(&Proposal {
+                function: session.function(),
+                env: view.env,
+                known: &known,
+                rewrite: &rewrite,
+                options: &options,
+            });
         }
         match session.prove(view.points, rewrite, &options) {
             Ok((proven, stats)) => {

@@ -2,10 +2,12 @@
 //!
 //! What a pass proposes and the prover says of it follows from the operations of a block or path, the facts where
 //! control comes in, and what is live where it goes out. Where none of that has changed since nothing was found,
-//! nothing is found again, so the engine need not ask. That holds from round to round, and from run to run on the same
-//! function: after a small change of a large function only what the change can be seen from is looked at again.
+//! nothing is found again, so the engine need not ask. That holds from round to round, from run to run on the same
+//! function, and from form to form of it: after a small change of a large function only what the change can be seen from is
+//! looked at again.
 //!
-//! Everything is compared in full, not by a hash: a place is passed over only if asking again gave the same answer.
+//! Everything is compared in full, not by a hash. Where more had an influence (`View::look_beyond`: the order of blocks, how often
+//! they run, a refusal from when less was known), or time has cut an answer short, nothing is noted.
 
 use bpf_facts::{Live, State};
 use bpf_program::{BlockId, Op, Terminator};

@@ -1,5 +1,7 @@
 //! One block, or a path through several, as a pass sees it.
 
+use std::cell::Cell;
+
 use bpf_facts::{Env, Live, State, Value};
 use bpf_isa::{AtomicOp, Class, Costs, Insn, Reg};
 use bpf_program::{BlockId, ByteOrder, Function, Op, ProgKind, Terminator};
@@ -10,8 +12,9 @@ use crate::settings::Settings;
 
 /// A block, or a path, with the facts before each operation and the liveness around each.
 pub struct View<'a> {
-    /// The function.
-    pub f: &'a Function,
+    function: &'a Function,
+    /// What was made of it follows from more than this view shows.
+    is_part: Cell<bool>,
     /// The block, or the first one of a path.
     pub block: BlockId,
     /// The others of a path.
@@ -42,7 +45,8 @@ impl<'a> View<'a> {
         let path = points.path();
         let last = path.last().copied().unwrap_or(points.block());
         View {
-            f,
+            function: f,
+            is_part: Cell::new(false),
             block: points.block(),
             path,
             ops: points.ops(f),
@@ -55,6 +59,22 @@ impl<'a> View<'a> {
             fresh: points.with_dead(),
             points,
         }
+    }
+
+    /// The function. What is made of it does not follow from this view alone, so that it is asked again when the view is the same.
+    pub fn function(&self) -> &'a Function {
+        self.look_beyond();
+        self.function
+    }
+
+    /// Something else than this view has an influence on what is made of it.
+    pub(crate) fn look_beyond(&self) {
+        self.is_part.set(true);
+    }
+
+    /// Whether what was made of this view so far follows from it alone.
+    pub(crate) fn is_all(&self) -> bool {
+        !self.is_part.get()
     }
 
     /// What the judge may assume.
@@ -126,13 +146,13 @@ impl<'a> View<'a> {
 
     /// The order of bytes of the machine that the function is for.
     pub fn byte_order(&self) -> ByteOrder {
-        self.f.byte_order
+        self.function.byte_order
     }
 
     /// Of a path, how often each of its blocks runs in a thousand runs of the first one.
     pub(crate) fn runs(&self) -> Vec<u32> {
         const THOUSAND: f64 = 1000.0;
-        let frequencies = self.settings.frequencies(self.f);
+        let frequencies = self.settings.frequencies(self.function());
         let first = frequencies.block(self.block);
         // Of what never runs all is as often.
         let share = |b: &BlockId| if first > 0.0 { (frequencies.block(*b) / first).min(1.0) } else { 1.0 };
@@ -141,7 +161,7 @@ impl<'a> View<'a> {
 
     /// Program kind.
     pub fn kind(&self) -> ProgKind {
-        self.f.kind
+        self.function.kind
     }
 }
 

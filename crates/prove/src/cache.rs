@@ -12,8 +12,7 @@ use bpf_program::{ByteOrder, Function, Op, ProgKind, Symbol, Terminator};
 use rustc_hash::FxHashMap;
 
 use crate::compare::verdict::Verdict;
-use crate::options::Options;
-use crate::options::Stats;
+use crate::options::{Options, Stats, Switches};
 use crate::rewrite::{Known, Question, Rewrite};
 use crate::superblock::is_side_exit;
 
@@ -161,7 +160,8 @@ struct Form {
     live: (RegSet, StackSet),
     sides: Vec<(RegSet, StackSet)>,
     tail: Option<[(Cond, Width, Reg, Src); 2]>,
-    effort: (bool, u32, u64),
+    /// What the answer depends on beside the question.
+    options: (bool, u32, u64, Switches, Vec<i32>),
 }
 
 impl Form {
@@ -197,8 +197,9 @@ impl Form {
             _ => None,
         };
         let tail = q.tail.as_ref().and_then(|(a, b)| Some([jump(a)?, jump(b)?]));
-        let effort = (options.strict_shared_memory, options.limits.conflicts, options.limits.work);
-        Form { kind, byte_order, regs, stack, frame, code, live, sides, tail, effort }
+        let Options { limits, strict_shared_memory, switches, recorder: _, constant_calls } = options;
+        let options = (*strict_shared_memory, limits.conflicts, limits.work, *switches, constant_calls.clone());
+        Form { kind, byte_order, regs, stack, frame, code, live, sides, tail, options }
     }
 }
 

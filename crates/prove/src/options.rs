@@ -21,7 +21,7 @@ impl Default for Limits {
 
 /// What makes proofs fast, each with a switch so that its worth can be measured (paper §5 and Table 4).
 /// All are on by default. Switching one off never makes a proof wrong, only slower or impossible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Switches {
     /// Optimization I: one memory per region. Off: one memory for everything but context fields.
     pub regions: bool,

@@ -1,6 +1,6 @@
 //! Changing a function, step by step, each step proven.
 //!
-//! A [`Session`] owns a function, what analysing it has told, and a version that counts its changes. Proposals are
+//! A [`Session`] owns a function, what analysing it has told, and a version that counts changes and analyses. Proposals are
 //! judged against the session's own facts, which nobody else can fill. What comes out is a [`Proven`] rewrite: a token
 //! for this session at this version, used up by [`Session::apply`], worthless anywhere else and after any other change.
 //! A change of the graph's shape is proven where it is made ([`Session::reshape`]).
@@ -191,6 +191,7 @@ pub struct Session<'e> {
     derivation: Derivation,
     env: &'e Env<'e>,
     id: u64,
+    /// Counts changes and analyses.
     version: u64,
     /// What analysing has told, and at which version; `None`: nothing is known.
     analysis: Option<(Analysis, u64)>,
@@ -243,6 +244,8 @@ impl<'e> Session<'e> {
     /// Analyses the function as it stands.
     pub fn analyze(&mut self) {
         self.rewritten.clear();
+        // Points of the analysis before go with another liveness.
+        self.version += 1;
         self.analysis = Some((Analysis::of(self.function(), self.env), self.version));
     }
 

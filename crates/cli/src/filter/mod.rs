@@ -28,6 +28,7 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     let text = text(args)?;
     let mut options = options(args)?;
     warn_of_unused_sets(args, &text, &options);
+    warn_of_empty_maps(args, &options);
     if let Some(capture) = &args.read {
         return run::over_capture(args, capture, &text, &options);
     }
@@ -77,6 +78,20 @@ fn warn_of_unused_sets(args: &FilterArgs, text: &str, options: &Options) {
     for name in names.filter(|name| !named.contains(*name)) {
         let option = if options.updatable.contains_key(name) { "--updatable" } else { "--set" };
         files::complain(format!("bpf-opt: warning: {option} {name}: the filter does not ask for ${name}"));
+    }
+}
+
+/// Says so of maps that have lines of a file to hold and are empty in the object.
+fn warn_of_empty_maps(args: &FilterArgs, options: &Options) {
+    let is_object = args.output.is_some() && args.map_contents.is_none();
+    for name in args.updatable.iter().map(|text| text.split(':').next().unwrap_or_default()).filter(|_| is_object) {
+        let count = options.sets.get(name).map_or(0, Vec::len);
+        if count > 0 {
+            files::complain(format!(
+                "bpf-opt: warning: --updatable {name}: an object holds no elements, so its map is empty at first; --map-contents writes \
+                 the {count} of the file for bpftool"
+            ));
+        }
     }
 }
 

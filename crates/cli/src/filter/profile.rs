@@ -25,23 +25,27 @@ fn read(path: &Path, link_type: LinkType) -> Result<Profile, Failure> {
     let failed = |e: bpf_capture::Error| Failure::bad_input(format!("--profile {e}"));
     let mut capture = Capture::open(path).map_err(failed)?;
     let mut profile = Profile::new(link_type);
-    check(path, None, LinkType(link::dlt(capture.link_type())), link_type)?;
+    let first = LinkType(link::dlt(capture.link_type()));
+    // Packets of another link type say nothing of those that the filter is for.
+    let mut others = 0u64;
     while let Some(packet) = capture.next_packet().map_err(failed)? {
-        let number = profile.added() + 1;
-        check(path, Some(number), LinkType(link::dlt(packet.link_type)), link_type)?;
+        if LinkType(link::dlt(packet.link_type)) != link_type {
+            others += 1;
+            continue;
+        }
         profile.add(&Packet { captured: packet.captured, length: packet.length, beside: Beside::default() });
     }
-    Ok(profile)
-}
-
-/// Packets of another link type say nothing of those that the filter is for.
-fn check(path: &Path, packet: Option<u64>, theirs: LinkType, ours: LinkType) -> Result<(), Failure> {
-    if theirs == ours {
-        return Ok(());
+    let path = path.display();
+    if profile.is_empty() && (others > 0 || first != link_type) {
+        let text = format!("--profile {path}: link type {first}, and the filter is for {link_type}");
+        return Err(Failure::bad_input(text).with_hint("its packets begin as those of the filter do: -y says how"));
     }
-    let packet = packet.map_or(String::new(), |n| format!("packet {n}: "));
-    let text = format!("--profile {}: {packet}link type {theirs}, and the filter is for {ours}", path.display());
-    Err(Failure::bad_input(text).with_hint("its packets begin as those of the filter do: -y says how"))
+    if others > 0 {
+        files::complain(format!(
+            "bpf-opt: warning: --profile {path}: {others} packets of other link types than {link_type} are not looked at"
+        ));
+    }
+    Ok(profile)
 }
 
 /// What a profile brings a form, for statistics.

@@ -367,6 +367,12 @@ fn sets_become_maps_and_their_contents_a_file() {
     assert!(said.contains("2 entries, and its map room for 1"), "{said}");
     let object = folder.join("f.o");
     let object = object.to_str().expect("plain text");
+    let said = run(&["--hook", "xdp", "-o", object]).expect(0).err;
+    assert!(said.contains("--updatable BAD: an object holds no elements") && !said.contains("NETS"), "{said}");
+    let contents = folder.join("contents");
+    let said =
+        run(&["--hook", "xdp", "-o", object, "--map-contents", contents.to_str().expect("plain text")]).expect(0);
+    assert_eq!(said.err, "");
     let set = ["--set", "A=/dev/null", "--updatable", "A:port"];
     let said = bpf_opt(["filter", "tcp", "--hook", "xdp", "-o", object].iter().chain(&set)).expect(0).err;
     assert!(said.contains("the filter does not ask for $A"), "{said}");
@@ -618,6 +624,10 @@ fn a_capture_is_written_whole_or_not_at_all() {
     let ran = bpf_opt(["filter", "--read", read, "-w", write, "ether[0] = 0x45 and ip6"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert_eq!(std::fs::read(&out).expect("the file").len(), 24);
+    // As a profile it speaks for the packets of the filter's link type.
+    let ran = bpf_opt(["filter", "--read", read, "--profile", read, "--verdicts", "ip and ip[0] = 0x45"]).expect(0);
+    assert!(ran.err.contains("1 packets of other link types than EN10MB are not looked at"), "{}", ran.err);
+    assert_eq!(ran.out, "0\n262144\n");
 }
 
 /// What is wrong is named, and why.

@@ -139,7 +139,8 @@ impl Lowering<'_> {
         }
         if kinds.is_empty() {
             let text = format!("the set {name:?} is empty: nothing says what its keys are");
-            return Err(Error::new(self.span.clone(), text).help("--updatable NAME:ipv4 says so"));
+            return Err(Error::new(self.span.clone(), text)
+                .help("--updatable NAME:KIND says so: ipv4, ipv4-net, ipv6, ipv6-net, mac or port"));
         }
         kinds.sort_by_key(|kind| kind.field);
         let mut numbers = Vec::new();

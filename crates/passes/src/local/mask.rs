@@ -58,7 +58,7 @@ impl Pass for Mask {
             out.push(v.replace_tail(copy, v.edit(copy, n, &[copy, at], &[]), test(source), self.name()));
         }
         let last = v.path.last().copied().unwrap_or(v.block);
-        if next_in_memory(v.f, last) != Some(taken) || cfg::may_come_next(v.f, last, fall) {
+        if next_in_memory(v.function(), last) != Some(taken) || cfg::may_come_next(v.function(), last, fall) {
             out.push(v.replace_tail(at, v.edit(at, n, &[at], &[]), test(dst), self.name()));
         }
         out

@@ -4,4 +4,5 @@
 
 mod layout;
 mod local;
+mod quiet;
 mod untrusted;

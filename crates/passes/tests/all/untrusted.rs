@@ -223,9 +223,9 @@ impl Liar {
         }
         let mut r = v.replace(start, end, with, "a liar");
         match rng.below(12) {
-            0 => r.block = BlockId(rng.below(v.f.blocks.len() + 1) as u32),
+            0 => r.block = BlockId(rng.below(v.function().blocks.len() + 1) as u32),
             1 => r.end = n + rng.below(3),
-            2 => r.path = vec![BlockId(rng.below(v.f.blocks.len()) as u32)],
+            2 => r.path = vec![BlockId(rng.below(v.function().blocks.len()) as u32)],
             3 => {
                 r.end = n;
                 r.with = r.with.into_iter().chain(v.ops[end..].iter().cloned()).collect();

@@ -3,7 +3,7 @@
 use bpf_facts::Env;
 use bpf_isa::parse_listing;
 use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
-use bpf_prove::{Derivation, Options, Points, Rewrite, Session, ShapeDifference, Stale, Verdict, same_graph};
+use bpf_prove::{Derivation, Options, Points, Rewrite, Session, ShapeDifference, Stale, Switches, Verdict, same_graph};
 use bpf_testgen::listing;
 
 fn function(text: &str) -> Function {
@@ -299,4 +299,39 @@ fn a_derivation_goes_back_to_any_of_its_steps() {
     // Step by step as in one go.
     (0..versions.len()).rev().for_each(|n| d.rewind(n));
     assert_eq!(d.current(), &f);
+}
+
+#[test]
+fn facts_of_an_earlier_analysis_prove_nothing() {
+    let env = Env::empty();
+    let mut s = session(&function(STRAIGHT), &env);
+    let points = s.block(BlockId(0)).expect("reached");
+    s.analyze();
+    assert!(prove(&s, &points, rewrite(0, 0..3, "r0 = 3")).is_err());
+    assert!(prove(&s, &s.block(BlockId(0)).expect("reached"), rewrite(0, 0..3, "r0 = 3")).is_ok());
+}
+
+/// What one session has proven of one function is known in the next of another, but not what was asked otherwise.
+#[test]
+fn a_verdict_is_remembered_with_its_options() {
+    let env = Env::empty();
+    let cached = |s: &Session, options: &Options| {
+        let points = s.block(BlockId(0)).expect("reached");
+        s.prove(&points, rewrite(0, 0..3, "r0 = 3"), options).expect("equal").1.cached
+    };
+    let usual = Options::default();
+    let others = [
+        Options { constant_calls: vec![7], ..Options::default() },
+        Options { strict_shared_memory: true, ..Options::default() },
+        Options { switches: Switches { maps: false, ..Switches::default() }, ..Options::default() },
+    ];
+    let mut s = session(&function(STRAIGHT), &env);
+    assert_eq!((cached(&s, &usual), cached(&s, &usual)), (0, 1));
+    // Of another function, too.
+    s = s.then(Derivation::new(function("r0 = 1\nr0 += 1\nr0 += 1\nr1 = 0\nexit")));
+    s.analyze();
+    assert_eq!(cached(&s, &usual), 1);
+    for other in others {
+        assert_eq!((cached(&s, &other), cached(&s, &other)), (0, 1), "{other:?}");
+    }
 }
