@@ -5,9 +5,17 @@
 //! r1 += 1
 //! r2 = r1                  →    r2 = *(u32 *)(r6 + 0)
 //!                               r2 += 1
+//!
+//! r0 = *(u8 *)(r1 + 0)
+//! r0 <<= 2
+//! r2 = r1
+//! r2 += r0                 →    r2 = *(u8 *)(r1 + 0)
+//!                               r2 <<= 2
+//!                               r2 += r1
 //! ```
 
-use bpf_isa::{Insn, Reg, Src, Width};
+use bpf_isa::{AluOp, Insn, Reg, Src, Width};
+use bpf_program::Op;
 use bpf_prove::Rewrite;
 
 use super::pass::Pass;
@@ -29,20 +37,37 @@ impl Pass for Coalesce {
                 continue;
             }
             if !v.live_after(i).regs.contains(from) {
-                if let Some(r) = backward(v, i, from, to, width) {
-                    out.push(r);
+                if let Some((j, ops)) = backward(v, i, from, to) {
+                    out.push(v.replace(j, i + 1, ops, "coalesce"));
                 }
                 if let Some(r) = forward(v, i, from, to) {
                     out.push(r);
                 }
             }
+            out.extend(commuted(v, i, from, to, width));
         }
         out
     }
 }
 
-/// Renames `from` to `to` from where `from` is born up to the copy at `i`, which goes.
-fn backward(v: &View, i: usize, from: Reg, to: Reg, _width: Width) -> Option<Rewrite> {
+/// What is added to the copy at `i`, and read no more, is computed where the sum is wanted, and the copied added to that.
+fn commuted(v: &View, i: usize, from: Reg, to: Reg, width: Width) -> Option<Rewrite> {
+    let next = v.ops.get(i + 1).filter(|o| o.link.is_none())?;
+    let Insn::Alu { op, width: wide, dst, src: Src::Reg(other) } = next.insn else { return None };
+    let commutes = matches!(op, AluOp::Add | AluOp::Mul | AluOp::And | AluOp::Or | AluOp::Xor);
+    if !commutes || (width, wide) == (Width::W32, Width::W64) || dst != to || other == to || other == from {
+        return None;
+    }
+    if v.live_after(i + 1).regs.contains(other) {
+        return None;
+    }
+    let (j, mut ops) = backward(v, i, other, to)?;
+    ops.push(v.op_like(i + 1, Insn::Alu { op, width: wide, dst: to, src: Src::Reg(from) }));
+    Some(v.replace(j, i + 2, ops, "coalesce"))
+}
+
+/// The operations from where `from` is born up to the one before `i`, with `to` in its place, and where that is.
+fn backward(v: &View, i: usize, from: Reg, to: Reg) -> Option<(usize, Vec<Op>)> {
     let mut ops = Vec::new();
     for j in (0..i).rev() {
         let op = &v.ops[j];
@@ -58,7 +83,7 @@ fn backward(v: &View, i: usize, from: Reg, to: Reg, _width: Width) -> Option<Rew
             new.insn = op.insn.with_def(to)?;
             ops.push(new);
             ops.reverse();
-            return Some(v.replace(j, i + 1, ops, "coalesce"));
+            return Some((j, ops));
         }
         new.insn = rename_all(&op.insn, from, to)?;
         ops.push(new);
