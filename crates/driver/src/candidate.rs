@@ -9,7 +9,7 @@ use bpf_isa::{Costs, Goal};
 use bpf_object::{FuncId, NewInsn, Object};
 use bpf_passes::{Engine, Quiet, Settings, shape_mark};
 use bpf_program::{Function, lower, slot_count};
-use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, Step, VISITS, presence_differs};
+use bpf_prove::{Derivation, Limits, Options as ProofOptions, Rewrite, Session, Step, VISITS, presence_differs};
 use bpf_ssa::passes::Pass;
 use rustc_hash::FxHashSet;
 
@@ -297,6 +297,28 @@ impl Candidate {
         let Some((start, derivation)) = found else { return false };
         self.go_on_from(start, derivation, module, settings);
         true
+    }
+
+    /// Goes on with one change of what it is, which need not be cheaper, if that is proven where it stands; whether it is.
+    pub(crate) fn go_on_by(&mut self, module: &Module, settings: &Settings, rewrite: Rewrite) -> bool {
+        let started = Instant::now();
+        let Some(derivation) = self.derivation.take() else { return false };
+        let banned = std::mem::take(&mut self.banned);
+        let (derivation, tally, done) = module.with_env(|env| {
+            let mut session = Session::new(derivation, env);
+            session.analyze();
+            let mut engine = Engine::new(settings, &banned);
+            let done = engine.replace(&mut session, rewrite);
+            (session.finish(), engine.tally, done)
+        });
+        (self.derivation, self.banned) = (Some(derivation), banned);
+        self.count([tally.proofs as u64, tally.refused as u64, tally.sat_calls]);
+        if done {
+            self.quiet = Quiet::default();
+            self.lower(module, settings);
+        }
+        self.report.seconds += started.elapsed().as_secs_f64();
+        done
     }
 
     /// The same without what the global passes, or another build, have made of it; `None` if they have made nothing.

@@ -7,6 +7,7 @@
 //! - [`arithmetic`]: a question whose answers only compute becomes arithmetic, and is no fork;
 //! - [`early`]: a constant that many ways set at their ends is set before they part;
 //! - [`ends`]: a jump to a short end becomes that end;
+//! - [`offsets`]: where ways meet, a pointer's offset into the packet becomes a number in a range;
 //! - [`order`]: the verifier walks the other side of a question first.
 //!
 //! Of a program that the kernel refuses because it is too much ([`accept`]), all questions go that are proven to be arithmetic, and
@@ -19,6 +20,7 @@ mod arithmetic;
 mod early;
 mod edit;
 mod ends;
+mod offsets;
 mod order;
 #[cfg(test)]
 mod tests;
@@ -174,7 +176,11 @@ impl Lighter<'_> {
     fn go_on(&self, c: &mut Candidate, form: &Form, settings: &Settings) -> bool {
         let module = self.job.module;
         on_deep_stack(|| {
-            c.go_on_with(module, settings, &form.function, form.then.as_ref(), form.by) && c.body.is_some()
+            let is_proven = match &form.rewrite {
+                Some(rewrite) => c.go_on_by(module, settings, rewrite.clone()),
+                None => c.go_on_with(module, settings, &form.function, form.then.as_ref(), form.by),
+            };
+            is_proven && c.body.is_some()
         })
         .unwrap_or(false)
     }
@@ -221,10 +227,11 @@ impl Lighter<'_> {
 
 /// Everything that is proposed, in the order in which it is asked about.
 fn all_forms<'a>(f: &'a Function, analysis: &'a Analysis) -> impl Iterator<Item = Form> + 'a {
+    let offsets = std::iter::once_with(move || offsets::forms(f, analysis)).flatten();
     let early = std::iter::once_with(move || early::forms(f, analysis)).flatten();
     let ends = std::iter::once_with(move || ends::forms(f)).flatten();
     let order = std::iter::once_with(move || order::forms(f)).flatten();
-    early.chain(ends).chain(arithmetic::forms(f, analysis)).chain(order)
+    offsets.chain(early).chain(ends).chain(arithmetic::forms(f, analysis)).chain(order)
 }
 
 /// Which part of the work is saved, if it is more for no program.

@@ -95,6 +95,13 @@ impl State {
         self.frame.load(off, len.clamp(1, 8))
     }
 
+    /// Whether a register or the frame holds a pointer to the packet's data, so that the function, or a caller, has read it from the
+    /// context.
+    pub fn has_packet_data(&self) -> bool {
+        let is_one = |v: &Value| matches!(v.kind, Kind::Pointer { region: Region::Packet, nullable: false, .. });
+        self.regs.iter().any(is_one) || self.stack_values().any(|(_, v)| is_one(v))
+    }
+
     /// How many bytes from this packet base are known to be readable.
     pub fn packet_range(&self, base: BaseId) -> u32 {
         if self.packet.same(base) { self.readable } else { 0 }

@@ -128,7 +128,7 @@ impl<'f> Hammock<'f> {
         block.ops.extend(ops);
         block.term = end;
         super::edit::merge(&mut then);
-        Form { by: NAME, function, then: Some(then) }
+        Form { then: Some(then), ..Form::new(NAME, function) }
     }
 
     /// The operations that may take its place.

@@ -2,6 +2,7 @@
 
 use bpf_isa::{Insn, Reg, RegSet, Src};
 use bpf_program::{Block, BlockId, Function, Op, Terminator, drop_unreachable, predecessors, successors};
+use bpf_prove::Rewrite;
 
 /// A form of a function that may be less work for the verifier: a proposal.
 pub(super) struct Form {
@@ -11,12 +12,22 @@ pub(super) struct Form {
     pub(super) function: Function,
     /// What that is in another shape, if it is to be changed once more: blocks that do the same are one.
     pub(super) then: Option<Function>,
+    /// The one change that it is, if that is proven where it stands and not of the whole function.
+    pub(super) rewrite: Option<Rewrite>,
 }
 
 impl Form {
     /// A form that is what is to be proven.
     pub(super) fn new(by: &'static str, function: Function) -> Form {
-        Form { by, function, then: None }
+        Form { by, function, then: None, rewrite: None }
+    }
+
+    /// The same with operations put before those of block `b`, to be proven there.
+    pub(super) fn of_block(by: &'static str, f: &Function, b: BlockId, with: Vec<Op>) -> Form {
+        let mut function = f.clone();
+        function.block_mut(b).ops.splice(0..0, with.iter().cloned());
+        let rewrite = Rewrite { block: b, path: Vec::new(), start: 0, end: 0, with, term: None, by };
+        Form { rewrite: Some(rewrite), ..Form::new(by, function) }
     }
 
     /// What it leads to.

@@ -17,7 +17,8 @@
 //! side does not read there, if it consumes others, is aligned, and stays inside of the value: each of those bytes is a
 //! variable that nobody else has, so that what counts must be the same whatever they hold ([`Access::beside`]). Memory nobody else sees (packet, fresh memory) is
 //! compared by its contents; here only the bytes count: the new side touches none the old one does not touch. (Of the packet
-//! it may read again what the old side has accessed on its way to this stretch.)
+//! it may read again what the old side has accessed on its way to this stretch. And the context's field that gives the packet's
+//! data it may read wherever a pointer to these is at hand: [`Context::data_read_before`].)
 //! Accesses through pointers of unknown origin may be to the context or to a kernel object, whose fields
 //! the verifier translates: they are consumed whole, with the same width. So are those of fields of map values that the
 //! kernel manages, because the verifier takes them in no other form.

@@ -84,11 +84,15 @@ fn compare(
 ) -> (Verdict, Stats) {
     let (result, cx) = attempt(options, true, |cx| {
         cx.frame_apart = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
+        cx.data_read_before = before.has_packet_data();
         register_regions(cx, env, old.iter().chain(new));
         let entry = Entry::new(env.maps, kind).state(cx, before);
         let exits = (!sides.is_empty()).then(SideExits::default);
         let mut help = Help { before, learn: false, sweep: None, exits };
-        let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0), &mut help)?;
+        let (mut a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0), &mut help)?;
+        // What is known of the frame was written there: it is that deep already.
+        let known = before.stack_values().map(|(off, _)| off);
+        a.stack_low = known.fold(a.stack_low, i64::min);
         cx.old_accesses = Some(OldAccesses::new(&a.log));
         let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1), &mut help)?;
         let mut extra = Vec::new();

@@ -62,6 +62,9 @@ pub struct Context {
     /// Bytes of the packet that the old side has accessed before it began here, all in accesses of their own: of these only the
     /// places count.
     pub touched_before: Vec<crate::symbolic::access::Access>,
+    /// Where both sides begin, a pointer to the packet's data is at hand: the verifier has let the program read the context's field
+    /// that gives it, which the new side may read again.
+    pub data_read_before: bool,
     /// It is assumed of some lookup that it finds an element, which no facts tell.
     pub found_element: bool,
     /// While others write: the old side's accesses, for the new side to consume.
@@ -143,6 +146,7 @@ impl Context {
             samples: [0, 1, 2].map(Sample::new),
             concurrent: true,
             touched_before: Vec::new(),
+            data_read_before: false,
             found_element: false,
             old_accesses: None,
             forward: false,

@@ -335,3 +335,85 @@ fn a_verdict_is_remembered_with_its_options() {
         assert_eq!((cached(&s, &other), cached(&s, &other)), (0, 1), "{other:?}");
     }
 }
+
+/// A pointer into the packet, at 14 or 18, where two ways meet.
+const VARYING: &str = "
+r6 = *(u32 *)(r1 + 0)
+r7 = *(u32 *)(r1 + 4)
+r8 = r6
+r8 += 14
+r0 = 0
+if r8 > r7 goto +9
+r5 = *(u16 *)(r6 + 12)
+if r5 != 129 goto +1
+r8 += 4
+r6 = 1
+r8 += 20
+if r8 > r7 goto +3
+r0 = *(u8 *)(r8 - 20)
+r5 = *(u32 *)(r1 + 12)
+r0 += r5
+exit
+";
+
+/// Whether operations may stand before those of the block in which r6 becomes 1.
+fn may_stand_at_the_join(f: &Function, env: &Env, with: &str) -> bool {
+    let s = session(f, env);
+    let sets = |o: &Op| o.insn == ops("r6 = 1")[0].insn;
+    let join = f.blocks.iter().position(|b| b.ops.first().is_some_and(sets)).expect("there is one") as u32;
+    let points = s.block(BlockId(join)).expect("it is reached");
+    prove(&s, &points, rewrite(join, 0..0, with)).is_ok()
+}
+
+/// The context's field that gives the packet's data is read again wherever a pointer to these is at hand, and what it gives is the place
+/// that offsets count from.
+#[test]
+fn where_a_packet_pointer_is_at_hand_the_packets_data_are_read_again() {
+    let env = Env::empty();
+    let f = function(VARYING);
+    let may = |with: &str| may_stand_at_the_join(&f, &env, with);
+    assert!(may("r2 = *(u32 *)(r1 + 0)\nr8 -= r2\nr8 &= 31\nr8 += r2"));
+    assert!(may("r2 = *(u32 *)(r1 + 0)\nr8 -= r2\nr8 &= 30\nr8 += r2"));
+    // The offset 18 does not fit; 14 does not; another start; what is left of the other one.
+    assert!(!may("r2 = *(u32 *)(r1 + 0)\nr8 -= r2\nr8 &= 15\nr8 += r2"));
+    assert!(!may("r2 = *(u32 *)(r1 + 0)\nr8 -= r2\nr8 &= 18\nr8 += r2"));
+    assert!(!may("r2 = *(u32 *)(r1 + 4)\nr8 -= r2\nr8 &= 31\nr8 += r2"));
+    assert!(!may("r2 = *(u32 *)(r1 + 0)\nr8 -= r2\nr8 &= 31\nr8 += r7"));
+    assert!(!may("r2 = *(u32 *)(r1 + 0)\nr8 = r2"));
+}
+
+/// Of no other field, and of no part of it: whether the verifier would have come there is not known.
+#[test]
+fn no_other_field_of_the_context_is_read_anew() {
+    let env = Env::empty();
+    let f = function(VARYING);
+    for what in ["u32 *)(r1 + 0)"] {
+        assert!(may_stand_at_the_join(&f, &env, &format!("r8 += 4\nr2 = *({what}\nr8 -= 4")), "{what}");
+    }
+    for what in
+        ["u32 *)(r1 + 4)", "u32 *)(r1 + 8)", "u32 *)(r1 + 12)", "u8 *)(r1 + 0)", "u16 *)(r1 + 2)", "u64 *)(r1 + 0)"]
+    {
+        assert!(!may_stand_at_the_join(&f, &env, &format!("r8 += 4\nr2 = *({what}\nr8 -= 4")), "{what}");
+    }
+    // Nothing at hand, or only the end.
+    let none = "r0 = 0\nr5 = r1\nif r5 == 0 goto +1\nr0 = 1\nr6 = 1\nr0 = *(u32 *)(r1 + 12)\nexit";
+    assert!(!may_stand_at_the_join(&function(none), &env, "r2 = *(u32 *)(r1 + 0)"));
+    let end = "r0 = 0\nr5 = r1\nr7 = *(u32 *)(r1 + 4)\nif r5 == 0 goto +1\nr0 = 1\nr6 = 1\nr0 = *(u32 *)(r1 + 12)\nr0 += r7\nexit";
+    assert!(!may_stand_at_the_join(&function(end), &env, "r2 = *(u32 *)(r1 + 0)"));
+}
+
+/// Before a call that moves the packet the field gives what it is no more behind it.
+#[test]
+fn behind_a_call_that_moves_the_packet_its_data_are_elsewhere() {
+    let env = Env::empty();
+    let text = "r8 = *(u32 *)(r1 + 0)\nr5 = *(u32 *)(r1 + 12)\nif r5 != 129 goto +1\nr8 += 4\nr6 = 1\nr6 = r1\nr2 = 4\n\
+                call 44\nr9 = *(u32 *)(r6 + 0)\nr0 = r9\nexit";
+    let f = function(text);
+    let s = session(&f, &env);
+    let join = f.blocks.iter().position(|b| b.ops.len() > 4).expect("there is one") as u32;
+    let points = s.block(BlockId(join)).expect("it is reached");
+    let with = |text: &str| prove(&s, &points, rewrite(join, 1..6, text));
+    assert!(with("r6 = r1\nr2 = 4\ncall 44\nr0 = *(u32 *)(r6 + 0)\nr9 = r0\nr0 = r9").is_ok());
+    assert!(with("r6 = r1\nr5 = *(u32 *)(r6 + 0)\nr2 = 4\ncall 44\nr9 = *(u32 *)(r6 + 0)\nr0 = r9").is_ok());
+    assert!(with("r6 = r1\nr9 = *(u32 *)(r6 + 0)\nr2 = 4\ncall 44\nr0 = r9").is_err());
+}

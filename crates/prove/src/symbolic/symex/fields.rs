@@ -3,7 +3,7 @@
 use bpf_isa::Size;
 use bpf_program::{FieldKind, access_matters, ctx_field};
 
-use super::{Stop, Sym};
+use super::{Side, Stop, Sym};
 use crate::symbolic::access::{Exact, Reason};
 use crate::symbolic::history::EventKind;
 use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
@@ -24,12 +24,15 @@ impl<'c, 'e> Sym<'c, 'e> {
         // Not every kernel has every field, so that a program may first ask which it is: where the old side does not read
         // the field, the verifier may never have come.
         let place = field.map_or(off, |f| f.offset.into());
-        let private = self.cx.region_id(&MemoryRegion::CtxBytes);
-        let pointer = self.cx.var(VarKey::CtxPointer, 64, Meaning::Pointer(MemoryRegion::Ctx));
-        self.record(private, pointer, place, &[pointer], false);
+        let whole = field.is_some_and(|f| off == i64::from(f.offset) && n == f.size);
+        let is_read_again = whole && self.cx.data_read_before && field.is_some_and(|f| f.kind == FieldKind::PacketData);
+        if self.side == Side::Old || !is_read_again {
+            let private = self.cx.region_id(&MemoryRegion::CtxBytes);
+            let pointer = self.cx.var(VarKey::CtxPointer, 64, Meaning::Pointer(MemoryRegion::Ctx));
+            self.record(private, pointer, place, &[pointer], false);
+        }
         let Some(field) = field else { return Ok(self.ctx_unknown(off, n)) };
         let inside = off.saturating_add(i64::from(n)) <= i64::from(field.offset + field.size);
-        let whole = off == i64::from(field.offset) && n == field.size;
         let packet = |s: &mut Self, r: MemoryRegion| {
             let v = s.state.packet_version;
             Ok(s.cx.var(VarKey::PacketPointer(off, v), 64, Meaning::Pointer(r)))

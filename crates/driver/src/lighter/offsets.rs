@@ -1,0 +1,81 @@
+//! Where ways meet with a pointer into the packet at various places, its offset is computed anew and masked.
+//!
+//! ```text
+//!                                     t = *(u32 *)(r1 + 0)
+//!                                     r6 -= t
+//! join: r2 = r6                  →    r6 &= 63
+//!       …                             r6 += t
+//!                               join: r2 = r6
+//! ```
+//! `data + 14`, `data + 18` and `data + 22` are three states for the verifier, and it walks what follows once for each
+//! (`regsafe` in kernel/bpf/verifier.c asks for the same constant offset of a packet pointer). An offset that comes out of a mask is a
+//! number in a range, the same on every way; what is known of it here, by the facts, is the mask. The verifier forgets what it
+//! knew of the bytes behind the pointer, so this serves only where a check of the packet's end follows; the kernel tells.
+//!
+//! A difference of pointers takes `CAP_PERFMON`, as `bpf-opt` assumes elsewhere (docs/trust.md).
+
+use bpf_facts::{Analysis, Kind, Live, Num, Region, StackSet, State};
+use bpf_isa::{AluOp, Insn, Reg, Size, Src, Width};
+use bpf_program::{BlockId, FieldKind, Function, Op, packet_pointer_offset, predecessors};
+
+use super::edit::Form;
+
+/// What it is called in reports.
+pub(super) const NAME: &str = "packet-offset";
+/// The furthest that a pointer may be moved by a number that the verifier does not know (`MAX_PACKET_OFF` in
+/// kernel/bpf/verifier.c).
+const FURTHEST: u64 = 0xffff;
+
+/// All such forms: of each block that several ways lead to, with all pointers into the packet, then with each alone.
+pub(super) fn forms<'a>(f: &'a Function, analysis: &'a Analysis) -> impl Iterator<Item = Form> + 'a {
+    let preds = predecessors(f);
+    let joins: Vec<BlockId> =
+        f.layout.iter().copied().filter(|b| *b != f.entry() && preds[b.index()].len() > 1).collect();
+    joins.into_iter().flat_map(move |b| at(f, analysis, b))
+}
+
+/// Those of one block.
+fn at(f: &Function, analysis: &Analysis, b: BlockId) -> Vec<Form> {
+    let (Some(field), live) = (packet_pointer_offset(f.kind, FieldKind::PacketData), analysis.live().entry(b)) else {
+        return Vec::new();
+    };
+    let states = analysis.facts().states(f, b);
+    let Some(state) = states.first() else { return Vec::new() };
+    let moved: Vec<(Reg, i32)> = live.regs.iter().filter_map(|r| Some((r, mask(state, r)?))).collect();
+    let Some(t) = Reg::all().find(|r| *r != Reg::R10 && !live.regs.contains(*r)) else { return Vec::new() };
+    let Some(load) = data(state, live, t, field as i16) else { return Vec::new() };
+    let form = |moved: &[(Reg, i32)]| {
+        let mut new = load.clone();
+        for (r, mask) in moved {
+            let alu = |op, src| Insn::Alu { op, width: Width::W64, dst: *r, src };
+            new.extend([alu(AluOp::Sub, Src::Reg(t)), alu(AluOp::And, Src::Imm(*mask)), alu(AluOp::Add, Src::Reg(t))]);
+        }
+        let origin = f.block(b).ops.first().and_then(|op| op.origin);
+        Form::of_block(NAME, f, b, new.into_iter().map(|insn| Op::with_origin(insn, origin)).collect())
+    };
+    let alone = moved.iter().filter(|_| moved.len() > 1).map(|one| form(std::slice::from_ref(one)));
+    (!moved.is_empty()).then(|| form(&moved)).into_iter().chain(alone).collect()
+}
+
+/// The mask of what a register's offset into the packet may be, if it points there, at more than one place.
+fn mask(state: &State, r: Reg) -> Option<i32> {
+    let value = state.reg(r);
+    let Kind::Pointer { region: Region::Packet, nullable: false, .. } = value.kind else { return None };
+    let Num { umax, tnum, .. } = value.num;
+    let bits = u64::MAX.checked_shr(umax.leading_zeros()).unwrap_or(0) & (tnum.value | tnum.mask);
+    (value.num.as_const().is_none() && bits <= FURTHEST).then_some(bits as i32)
+}
+
+/// The loads of the packet's start into `t`, from the context in a live register or in the frame.
+fn data(state: &State, live: &Live, t: Reg, field: i16) -> Option<Vec<Insn>> {
+    let is_context = |v: &bpf_facts::Value| {
+        matches!(v.kind, Kind::Pointer { region: Region::Ctx, nullable: false, .. }) && v.num.as_const() == Some(0)
+    };
+    let load = |size, base, off| Insn::Load { size, sext: false, dst: t, base, off };
+    if let Some(context) = live.regs.iter().find(|r| is_context(state.reg(*r))) {
+        return Some(vec![load(Size::W, context, field)]);
+    }
+    let is_live = |at: i64| StackSet::range(at, 8).minus(&live.stack).is_empty();
+    let (at, _) = state.stack_values().find(|(at, v)| v.num.bits == 64 && is_context(v) && is_live(*at))?;
+    Some(vec![load(Size::DW, Reg::R10, i16::try_from(at).ok()?), load(Size::W, t, field)])
+}
