@@ -21,6 +21,10 @@ from .errors import INTERNAL, INTERRUPTED, FarmError
 from .job import Job
 from .rules import Rules
 
+# Words in a report's `gate` (docs/json.md) that say that the kernel was not asked, and may be another time: no rights, no time, no
+# means.
+OPEN = ("bpf() is not permitted", "not judged: time", "Too many open files", "Cannot allocate memory")
+
 # Loaded before any fork.
 _LIBC = ctypes.CDLL(None)
 # linux/prctl.h
@@ -176,8 +180,9 @@ def assemble(job: Job, kernel: str, objects: list[Assembly]) -> list[dict[str, o
             else:
                 entry["error"] = _said(run)
             entry["seconds"] = round(time.monotonic() - begun, 4)
-            # What a signal or a full disk has ended is no result.
-            if run.returncode in (0, 2):
+            # What a signal or a full disk has ended is no result, nor is what the kernel should have judged and was not asked about: the
+            # next run asks it.
+            if run.returncode in (0, 2) and not (job.asks_kernel and _is_open(entry)):
                 job.store.put(f"{object_folder(job)}/{o.name}.json", json.dumps(entry).encode())
             entries.append(entry)
     return entries
@@ -255,6 +260,12 @@ def _told(report: dict[str, object]) -> dict[str, object]:
     told: dict[str, object] = {name: totals.get(name) for name in names}
     told.update(gate=report.get("gate"), taken=parts.get("taken"), again=parts.get("again", False))
     return told
+
+
+def _is_open(entry: dict[str, object]) -> bool:
+    """Whether the kernel was not asked about an object, or about some program of it, though another time it may be."""
+    gate = entry.get("gate")
+    return isinstance(gate, str) and any(word in gate for word in OPEN)
 
 
 def _trace(what: str, unit: Unit) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,33 @@ def test_plan_make_and_assemble(tmp_path: Path, stub: str) -> None:
     assert entry["error"] is None and (entry["slots_before"], entry["slots_after"]) == (5, 4)
     assert job.store.get(f"{work.object_folder(job)}/name.o") == b"better g 5\n"
     assert json.loads(job.store.get(f"{work.object_folder(job)}/name.json") or b"")["functions"] == 1
+
+
+@pytest.mark.parametrize(
+    ("gate", "is_kept"),
+    [
+        ("skipped: bpf() is not permitted here: Operation not permitted", False),
+        ("accepted; not judged: time: xdp", False),
+        ("accepted; not judged: xdp (Too many open files)", False),
+        ("accepted", True),
+        ("skipped: no program type goes with the section name", True),
+    ],
+)
+def test_what_the_kernel_was_not_asked_about_is_no_result(
+    tmp_path: Path, stub: str, monkeypatch: pytest.MonkeyPatch, gate: str, is_kept: bool
+) -> None:
+    monkeypatch.setenv("STUB_GATE", gate)
+    for options in [(), ("--no-kernel",)]:
+        job = Job(Tool.find(stub), Store(str(tmp_path / "s")), options)
+        digest = put(job, "g 5\n")
+        plan = work.plan(job, [digest])[0]
+        work.make(job, [work.Unit(plan.digest, plan.functions)])
+        parts = tuple(f.part for f in plan.functions if f.part)
+        entry = work.assemble(job, os.uname().release, [work.Assembly(digest, "-".join(("n", *options)), parts)])[0]
+        assert entry["error"] is None and entry["gate"] == gate
+        kept = job.store.get(f"{work.object_folder(job)}/{entry['name']}.json")
+        # Who asks no kernel has a result in any case.
+        assert (kept is not None) == (is_kept or bool(options)), (gate, options)
 
 
 def test_another_kernel_is_refused(tmp_path: Path, stub: str) -> None:

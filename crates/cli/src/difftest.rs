@@ -50,6 +50,7 @@ struct Tested {
     packets: u64,
     refused: u64,
     unsteady_rounds: u64,
+    differed_once: u64,
     /// In words, a difference of which it could not be seen whether it lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     open: Option<String>,
@@ -193,6 +194,7 @@ fn tested(name: String, all: Round) -> Tested {
         packets: all.runs,
         refused: all.refused,
         unsteady_rounds: all.unsteady,
+        differed_once: all.once,
         open: all.open.filter(|_| all.difference.is_none()),
         difference: all.difference,
     }
@@ -244,6 +246,13 @@ fn text(outcome: &Outcome) -> String {
                 p.unsteady_rounds
             );
         }
+        if p.differed_once > 0 {
+            let _ = writeln!(
+                text,
+                "    on {} of these they differed, and did so no more when they were run again (time, random numbers)",
+                p.differed_once
+            );
+        }
     }
     for (name, why) in &outcome.skipped {
         let _ = writeln!(text, "{name}: not run: {why}");
@@ -270,6 +279,7 @@ mod tests {
             packets,
             refused: 0,
             unsteady_rounds: 0,
+            differed_once: 0,
             open: None,
             difference: different.then(|| Difference {
                 program: "p".into(),

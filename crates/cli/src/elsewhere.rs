@@ -158,7 +158,7 @@ impl OtherKernel {
             })?;
             match said {
                 Ok(answer) => {
-                    if let Some(place) = place.filter(|_| answer.error.is_none()) {
+                    if let Some(place) = place.filter(|_| answer.is_final()) {
                         keep(&place, &answer);
                     }
                     return Ok(answer);

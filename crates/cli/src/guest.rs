@@ -76,6 +76,13 @@ impl Answer {
     }
 }
 
+impl Answer {
+    /// Whether the kernel has come to a verdict on every program, so that it need not be asked again.
+    pub fn is_final(&self) -> bool {
+        self.error.is_none() && !self.programs.iter().any(|p| load::is_open(&p.verdict))
+    }
+}
+
 impl Judged {
     /// Whether the kernel takes it.
     pub fn is_accepted(&self) -> bool {

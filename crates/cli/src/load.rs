@@ -84,6 +84,14 @@ impl<'a> Program<'a> {
     }
 }
 
+const OUT_OF_MEANS: &str = "out of descriptors or memory";
+const OUT_OF_TIME: &str = "out of time";
+
+/// Whether a word of [`verdict`] says that the kernel came to none, and may come to one another time.
+pub fn is_open(verdict: &str) -> bool {
+    [OUT_OF_MEANS, OUT_OF_TIME].contains(&verdict)
+}
+
 /// A word for a verdict, in tables and reports.
 pub fn verdict(verdict: &LoadVerdict) -> &'static str {
     match verdict {
@@ -91,8 +99,8 @@ pub fn verdict(verdict: &LoadVerdict) -> &'static str {
         LoadVerdict::Rejected { .. } => "rejected",
         LoadVerdict::Unsupported { .. } => "unsupported",
         LoadVerdict::NotLoadable { .. } => "not loadable",
-        LoadVerdict::OutOfMeans { .. } => "out of descriptors or memory",
-        LoadVerdict::OutOfTime => "out of time",
+        LoadVerdict::OutOfMeans { .. } => OUT_OF_MEANS,
+        LoadVerdict::OutOfTime => OUT_OF_TIME,
     }
 }
 

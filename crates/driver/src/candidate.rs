@@ -140,8 +140,8 @@ impl Candidate {
         let about = [derivation.original(), derivation.current()];
         let asked = plain.then(|| ask(module, Topic::Local, about, settings, settings.deadline)).flatten();
         let mine = match asked {
-            Some(Ok(Answer::Local { derivation, tally })) => {
-                self.derivation = Some(*derivation);
+            Some(Ok(Answer::Local { derivation: found, tally })) => {
+                self.derivation = Some(found.named(&derivation.original().name));
                 self.count(tally);
                 self.lower(module, settings);
                 self.report.seconds += started.elapsed().as_secs_f64();
@@ -217,7 +217,10 @@ impl Candidate {
         let about = [before.original(), before.current()];
         let asked = fresh.then(|| ask(module, Topic::Global, about, settings, settings.deadline)).flatten();
         let found = match asked {
-            Some(Ok(Answer::Global(found))) => found,
+            Some(Ok(Answer::Global(found))) => {
+                let name = &before.original().name;
+                found.map(|found| Box::new((found.0.named(name), found.1.named(name))))
+            }
             asked => {
                 let (found, is_whole) = module.with_env(|env| Start::find(before, env, passes, is_alone, settings));
                 let found = found.map(Box::new);
@@ -334,7 +337,9 @@ impl Candidate {
     pub(crate) fn share(candidates: &mut [Candidate], module: &Module, settings: &Settings, of: usize, twin: usize) {
         let Candidate { derivation, start, quiet, timed_out, report, .. } = candidates[of].clone();
         let c = &mut candidates[twin];
-        (c.derivation, c.start, c.quiet, c.timed_out) = (derivation, start, quiet, timed_out);
+        let name = c.original().map_or_else(String::new, |f| f.name.clone());
+        (c.derivation, c.start) = (derivation.map(|d| d.named(&name)), start.map(|s| s.named(&name)));
+        (c.quiet, c.timed_out) = (quiet, timed_out);
         c.report.untouched = report.untouched;
         c.report.twin_of = Some(report.name);
         c.lower(module, settings);
@@ -369,9 +374,9 @@ impl Candidate {
         };
         self.report.slots_after = lowered.slots();
         self.report.listing_after = lowered.listing.iter().map(|(s, i)| format!("{s:4}: {i}")).collect();
-        let starts = self.start.iter().flat_map(|s| s.steps()).map(|by| (by.clone(), 1));
-        self.report.rewrites.extend(starts);
-        for by in self.derivation.iter().flat_map(Derivation::steps).filter_map(|s| s.rewrite().map(|r| r.by)) {
+        let starts = self.start.iter().flat_map(|s| s.steps()).map(String::as_str);
+        let steps = self.derivation.iter().flat_map(Derivation::steps);
+        for by in starts.chain(steps.filter_map(|s| s.rewrite().map(|r| r.by))) {
             match self.report.rewrites.iter_mut().find(|(n, _)| n == by) {
                 Some((_, n)) => *n += 1,
                 None => self.report.rewrites.push((by.to_string(), 1)),
@@ -619,7 +624,8 @@ fn ask<'m>(
     deadline: Option<Instant>,
 ) -> Option<Result<Answer, Mine<'m>>> {
     // What was counted is of one object.
-    let shared = module.shared.as_deref().filter(|_| settings.profiles.is_none())?;
+    let is_of_one = settings.profiles.is_some() || settings.importance.is_some();
+    let shared = module.shared.as_deref().filter(|_| !is_of_one)?;
     Some(shared.ask(module.with_env(|env| Question::new(topic, original, now, env, settings)), deadline))
 }
 

@@ -70,6 +70,8 @@ pub struct Round {
     pub refused: u64,
     /// Results that differ from run to run of one object already.
     pub unsteady: u64,
+    /// Packets among `runs` on which the two differed, and did so no more when they were run again.
+    pub once: u64,
     /// The first difference.
     pub difference: Option<Difference>,
     /// In words, a difference of which it could not be seen whether it lasts, and why.
@@ -82,6 +84,7 @@ impl Round {
         self.runs += next.runs;
         self.refused += next.refused;
         self.unsteady += next.unsteady;
+        self.once += next.once;
         self.difference = next.difference;
         self.open = self.open.take().or(next.open);
     }
@@ -246,6 +249,7 @@ impl Pair {
                     return judged;
                 }
                 chances -= 1;
+                round.once += 1;
             }
             match a {
                 Ok(_) => round.runs += 1,

@@ -47,7 +47,7 @@ const SHARE_ALONE: u32 = 2;
 pub(crate) struct Start {
     /// How the function came about that the steps began with.
     before: Derivation,
-    /// The passes of each step.
+    /// The passes of each step, and what made each rewrite of `before` where the steps begin with what that led to.
     steps: Vec<String>,
 }
 
@@ -60,6 +60,18 @@ impl Start {
     /// The passes of each step.
     pub(crate) fn steps(&self) -> &[String] {
         &self.steps
+    }
+
+    /// The same of a function that is called otherwise ([`Derivation::named`]).
+    #[must_use]
+    pub(crate) fn named(self, name: &str) -> Start {
+        Start { before: self.before.named(name), ..self }
+    }
+
+    /// What `by` calls a step behind those of `before`.
+    fn behind(before: &Derivation, by: &str) -> Start {
+        let rewrites = before.steps().iter().filter_map(|s| s.rewrite()).map(|r| r.by.to_owned());
+        Start { before: before.clone(), steps: rewrites.chain([by.to_owned()]).collect() }
     }
 
     /// What another build has in the place of the function that `before` began with, if it is proven to do the same: at
@@ -135,7 +147,7 @@ impl Start {
         if let Some(then) = then {
             session.reshape(then.clone()).ok()?;
         }
-        Some((Start { before: before.clone(), steps: vec![by.to_owned()] }, session.finish()))
+        Some((Start::behind(before, by), session.finish()))
     }
 
     /// A form of what `before` has led to in which some call is made on the one side of a branch that reads its result, if that is
@@ -183,8 +195,7 @@ impl Start {
             functions(before.current(), form, env, &settings.proof_options(step)).0.is_equal()
         };
         let form = forms().take_while(|_| !is_late()).find(|form| weighs(form) < most && is_equal(form))?;
-        let start = Start { before: before.clone(), steps: vec![by.to_owned()] };
-        Some((start, with_local(&form, env, settings)))
+        Some((Start::behind(before, by), with_local(&form, env, settings)))
     }
 
     /// Looks for a start that leads to fewer slots than `before` has: from what it was, and if that leads nowhere, from what it
@@ -217,9 +228,9 @@ impl Start {
             if std::ptr::eq(from, before) && before.steps().is_empty() {
                 continue;
             }
-            let mut judge = Proving { end, proven: vec![], costs: &mut costs, local: &mut local };
+            let mut judge = Proving { end, proven: vec![], costs: &mut costs, local: &mut local, is_cut: false };
             let steps = improve(from.current(), env, passes, &mut judge);
-            is_whole &= !judge.is_late();
+            is_whole &= !judge.is_late() && !judge.is_cut;
             let Some(last) = steps.last().map(|s| &s.function) else { continue };
             // Whatever is proposed: only what has been proven leads from one to the next.
             let chain: Vec<&Function> =
@@ -266,6 +277,8 @@ struct Proving<'a, 'e> {
     /// Functions of which it is known what they cost: several ways lead to one.
     costs: &'a mut Vec<(Function, usize)>,
     local: &'a mut Local<'e>,
+    /// Time ended a proof.
+    is_cut: bool,
 }
 
 impl Judge for Proving<'_, '_> {
@@ -281,6 +294,7 @@ impl Judge for Proving<'_, '_> {
         if is_equal {
             self.proven.push((old.clone(), new.clone()));
         }
+        self.is_cut |= !is_equal && deadline.is_some_and(|d| Instant::now() >= d);
         is_equal
     }
 

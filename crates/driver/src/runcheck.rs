@@ -247,6 +247,7 @@ fn run(mut pair: Pair, deadline: Option<Instant>, mut longest: Duration, seed: u
             p.inputs += found.runs;
             p.refused += found.refused;
             p.unsteady_rounds += found.unsteady;
+            p.differed_once += found.once;
             let open = found.open.map(|reason| NotRun { name: p.name.clone(), reason });
             if found.difference.is_some() || open.is_some() {
                 return Compared { difference: found.difference, open, ..all };

@@ -49,7 +49,7 @@ pub(crate) fn run(
     let Search { module, settings, options, observer, begun, .. } = search;
     let mut report = SearchReport::default();
     let mut states = States::new(candidates, options.forms);
-    let mut memory = Memory::new(store(options));
+    let mut memory = Memory::new(store(options), options.strict_shared_memory);
     let twins = Twins::of(candidates, wanted, settings);
     let mut agenda = Agenda::new(candidates.len());
     let is_open = |c: &&Candidate| wanted[c.id] && c.report.untouched.is_none() && twins.leads(c.id);

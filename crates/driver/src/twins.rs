@@ -20,7 +20,10 @@ pub(crate) struct Twins {
 impl Twins {
     /// Those among the wanted ones that are the same as they were, and as they are now.
     pub(crate) fn of(candidates: &[Candidate], wanted: &[bool], settings: &Settings) -> Twins {
-        let profile = |c: &Candidate| settings.profile(&c.function()?.name);
+        let profile = |c: &Candidate| {
+            let name = &c.function()?.name;
+            Some((settings.profile(name), settings.importance.as_ref().and_then(|all| all.get(name))))
+        };
         let mut leaders: FxHashMap<(usize, usize), Vec<usize>> = FxHashMap::default();
         let mut first: Vec<usize> = (0..candidates.len()).collect();
         for (i, c) in candidates.iter().enumerate() {
@@ -85,6 +88,28 @@ mod tests {
         let same = are_twins(&candidates[0], &candidates[1]);
         assert!(same && candidates.len() > 1);
         assert!(candidates.iter().skip(2).all(|c| !are_twins(&candidates[0], c)));
+    }
+
+    /// What is known of a function is known by its name.
+    #[test]
+    fn what_is_taken_from_another_function_keeps_its_own_name() {
+        let (mut module, mut candidates) = candidates();
+        let settings = Settings::default();
+        let own = |candidates: &[Candidate]| {
+            let f = candidates[1].function().expect("a graph");
+            (f.name.clone(), candidates[1].original().expect("a graph").name.clone(), candidates[1].body.is_some())
+        };
+        let name = candidates[1].function().expect("a graph").name.clone();
+        let right = (name.clone(), name.clone(), true);
+        candidates[0].run_passes(&module, &settings);
+        Candidate::share(&mut candidates, &module, &settings, 0, 1);
+        assert_eq!(own(&candidates), right);
+        // The same from another object.
+        module.shared = Some(std::sync::Arc::default());
+        let mut candidates: Vec<Candidate> = (0..2).map(|i| Candidate::new(&module, i)).collect();
+        candidates.iter_mut().for_each(|c| c.run_passes(&module, &settings));
+        assert_eq!(module.shared.as_ref().expect("it was set").answered(), 1);
+        assert_eq!(own(&candidates), right);
     }
 
     #[test]

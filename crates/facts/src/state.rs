@@ -95,10 +95,13 @@ impl State {
         self.frame.load(off, len.clamp(1, 8))
     }
 
-    /// Whether a register or the frame holds a pointer to the packet's data, so that the function, or a caller, has read it from the
-    /// context.
+    /// Whether a register or the frame holds a pointer to the packet's data of which it is known that the function itself has read it
+    /// from the context. (An argument may be one to the metadata.)
     pub fn has_packet_data(&self) -> bool {
-        let is_one = |v: &Value| matches!(v.kind, Kind::Pointer { region: Region::Packet, nullable: false, .. });
+        let is_one = |v: &Value| match v.kind {
+            Kind::Pointer { region: Region::Packet, base, nullable: false } => base.same(base) && !base.is_argument(),
+            _ => false,
+        };
         self.regs.iter().any(is_one) || self.stack_values().any(|(_, v)| is_one(v))
     }
 

@@ -180,6 +180,21 @@ impl Derivation {
         by_way_of(&self.current, &self.original, new, env, options)
     }
 
+    /// The same of a function that is called otherwise: names are for messages, and for what is known of functions by their names.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Derivation {
+        if self.original.name != name {
+            Arc::make_mut(&mut self.original).name = name.into();
+            self.current.name = name.into();
+            for step in &mut self.steps {
+                if let Change::Shape(f) = &mut step.change {
+                    Arc::make_mut(f).name = name.into();
+                }
+            }
+        }
+        self
+    }
+
     /// What it led to, without the way.
     pub fn into_current(self) -> Function {
         self.current

@@ -47,7 +47,7 @@ impl WindowKey {
         State::from_parts(self.regs.iter().cloned(), self.stack.iter().cloned(), self.frame_leaked, BaseId::Fixed)
     }
 
-    /// The maps it mentions.
+    /// The maps it mentions. A form does not say their types; that a search has found nothing with one is kept for all.
     pub fn map_table(&self) -> Vec<MapInfo> {
         // Of a type whose values are aligned, as those of nearly all are, and whose lookups are not plain.
         let map_type = Some(bpf_platform::maps::LRU_HASH);

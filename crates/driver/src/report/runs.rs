@@ -34,6 +34,8 @@ pub struct ProgramRuns {
     pub refused: u64,
     /// Rounds broken off because the original itself gives different results.
     pub unsteady_rounds: u64,
+    /// Inputs among `inputs` on which the two differed, and did so no more when they were run again.
+    pub differed_once: u64,
 }
 
 /// A changed program that was not run.
@@ -108,6 +110,7 @@ impl RunCheck {
                     q.inputs += p.inputs;
                     q.refused += p.refused;
                     q.unsteady_rounds += p.unsteady_rounds;
+                    q.differed_once += p.differed_once;
                 }
                 None => self.programs.push(p),
             }

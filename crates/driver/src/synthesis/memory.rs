@@ -57,12 +57,14 @@ pub(super) struct Memory {
     pub(super) store: Store,
     /// What the store said of a form when it held so many general rules.
     answers: FxHashMap<Arc<str>, (usize, Option<RuleBody>)>,
+    /// Proofs are under `strict_shared_memory`, which a form does not say: that nothing was found holds for such runs alone.
+    is_strict: bool,
 }
 
 impl Memory {
-    pub(super) fn new(store: Store) -> Memory {
+    pub(super) fn new(store: Store, is_strict: bool) -> Memory {
         let (spent, classes, levels, payoff, answers) = Default::default();
-        Memory { spent, classes, levels, searchers: [(0.0, 0.0); 2], payoff, store, answers }
+        Memory { spent, classes, levels, searchers: [(0.0, 0.0); 2], payoff, store, answers, is_strict }
     }
 
     /// What the window with this key is given next; `None` if it has had all.
@@ -134,7 +136,7 @@ impl Memory {
         let with = outcome.found.as_ref().map(|f| renaming.to_canonical(&f.with));
         // What does not fit the form cannot be remembered, and that nothing was found would be wrong. A later run is to
         // search again, as this one did.
-        if matches!(with, Some(None)) {
+        if matches!(with, Some(None)) || with.is_none() && self.is_strict {
             self.store.record_only(window_key, RuleBody::default());
             return;
         }
