@@ -36,9 +36,8 @@ pub(super) fn forms<'a>(f: &'a Function, analysis: &'a Analysis) -> impl Iterato
 
 /// Those of one block.
 fn at(f: &Function, analysis: &Analysis, b: BlockId) -> Vec<Form> {
-    let (Some(field), live) = (packet_pointer_offset(f.kind, FieldKind::PacketData), analysis.live().entry(b)) else {
-        return Vec::new();
-    };
+    let Some(field) = packet_pointer_offset(f.kind, FieldKind::PacketData) else { return Vec::new() };
+    let live = analysis.live().entry(b);
     let states = analysis.facts().states(f, b);
     let Some(state) = states.first() else { return Vec::new() };
     let moved: Vec<(Reg, i32)> = live.regs.iter().filter_map(|r| Some((r, mask(state, r)?))).collect();
