@@ -84,7 +84,8 @@ pub fn make(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<
     Ok(report)
 }
 
-/// The name of what becomes of function `id`: all that it depends on, save what a cache holds, and nothing else. `None` if nothing can be done with it.
+/// The name of what becomes of function `id`: all that it depends on, save what a cache holds, and nothing else. `None` if nothing can
+/// be done with it.
 fn name(module: &Module, id: usize, options: &Options, settings: &Settings) -> Option<String> {
     let f = module.graphs[id].as_ref().ok()?;
     if is_sensitive(module, FuncId(id)) {

@@ -118,7 +118,7 @@ fn an_offset_into_the_packet_becomes_a_number_in_a_range() {
         assert!(bpf_passes::Engine::new(&settings, &banned).replace(&mut session, rewrite));
         assert!(bpf_prove::same_graph(session.function(), forms[0].last()));
     }
-    // One place alone, and a socket filter's context, which has no such field.
+    // At one place alone.
     let one = varying("r0 = 0", "r1 = 0").replace("r8 += 4", "r8 += 0");
     assert_eq!(offsets::forms(&classifier(&one), &analysis(&classifier(&one))).count(), 0);
 }
