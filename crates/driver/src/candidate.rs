@@ -302,7 +302,7 @@ impl Candidate {
         true
     }
 
-    /// Goes on with one change of what it is, which need not be cheaper, if that is proven where it stands; whether it is.
+    /// Goes on with one change of a block, which need not be cheaper and may read what was dead, if that is proven where it stands; whether it is.
     pub(crate) fn go_on_by(&mut self, module: &Module, settings: &Settings, rewrite: Rewrite) -> bool {
         let started = Instant::now();
         let Some(derivation) = self.derivation.take() else { return false };
@@ -311,7 +311,7 @@ impl Candidate {
             let mut session = Session::new(derivation, env);
             session.analyze();
             let mut engine = Engine::new(settings, &banned);
-            let done = engine.replace(&mut session, rewrite);
+            let done = engine.replace_with_dead(&mut session, rewrite);
             (session.finish(), engine.tally, done)
         });
         (self.derivation, self.banned) = (Some(derivation), banned);

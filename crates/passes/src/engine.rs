@@ -324,6 +324,14 @@ impl<'a> Engine<'a> {
         self.take(session, rewrite, Engine::judge)
     }
 
+    /// The same of a rewrite of one block that may read what was dead; afterwards the function is to be analysed anew.
+    pub fn replace_with_dead(&mut self, session: &mut Session, rewrite: Rewrite) -> bool {
+        let Some(points) = session.block_with_dead(rewrite.block) else { return false };
+        let view = View::new(session.function(), &points, session.env(), self.settings);
+        let winner = self.judge(session, &view, rewrite);
+        self.carry_out(session, winner)
+    }
+
     fn take(
         &mut self,
         session: &mut Session,

@@ -1,7 +1,7 @@
 //! Where ways meet with a pointer into the packet at various places, its offset is computed anew and masked.
 //!
 //! ```text
-//!                                     t = *(u32 *)(r1 + 0)
+//!                                     t = *(u32 *)(r1 + 0)      (unless some register holds it)
 //!                                     r6 -= t
 //! join: r2 = r6                  →    r6 &= 63
 //!       …                             r6 += t
@@ -14,9 +14,9 @@
 //!
 //! A difference of pointers takes `CAP_PERFMON`, as `bpf-opt` assumes elsewhere (docs/trust.md).
 
-use bpf_facts::{Analysis, Kind, Live, Num, Region, StackSet, State};
+use bpf_facts::{Analysis, Kind, Live, Num, Region, StackSet, State, Value};
 use bpf_isa::{AluOp, Insn, Reg, Size, Src, Width};
-use bpf_program::{BlockId, FieldKind, Function, Op, packet_pointer_offset, predecessors};
+use bpf_program::{BlockId, FieldKind, Function, Op, ProgKind, packet_pointer_offset, predecessors};
 
 use super::edit::Form;
 
@@ -36,45 +36,63 @@ pub(super) fn forms<'a>(f: &'a Function, analysis: &'a Analysis) -> impl Iterato
 
 /// Those of one block.
 fn at(f: &Function, analysis: &Analysis, b: BlockId) -> Vec<Form> {
-    let Some(field) = packet_pointer_offset(f.kind, FieldKind::PacketData) else { return Vec::new() };
     let live = analysis.live().entry(b);
     let states = analysis.facts().states(f, b);
     let Some(state) = states.first() else { return Vec::new() };
     let moved: Vec<(Reg, i32)> = live.regs.iter().filter_map(|r| Some((r, mask(state, r)?))).collect();
-    let Some(t) = Reg::all().find(|r| *r != Reg::R10 && !live.regs.contains(*r)) else { return Vec::new() };
-    let Some(load) = data(state, live, t, field as i16) else { return Vec::new() };
+    if moved.is_empty() {
+        return Vec::new();
+    }
+    let Some((start, load)) = start(f.kind, state, live) else { return Vec::new() };
     let form = |moved: &[(Reg, i32)]| {
         let mut new = load.clone();
         for (r, mask) in moved {
             let alu = |op, src| Insn::Alu { op, width: Width::W64, dst: *r, src };
-            new.extend([alu(AluOp::Sub, Src::Reg(t)), alu(AluOp::And, Src::Imm(*mask)), alu(AluOp::Add, Src::Reg(t))]);
+            let start = Src::Reg(start);
+            new.extend([alu(AluOp::Sub, start), alu(AluOp::And, Src::Imm(*mask)), alu(AluOp::Add, start)]);
         }
         let origin = f.block(b).ops.first().and_then(|op| op.origin);
         Form::of_block(NAME, f, b, new.into_iter().map(|insn| Op::with_origin(insn, origin)).collect())
     };
     let alone = moved.iter().filter(|_| moved.len() > 1).map(|one| form(std::slice::from_ref(one)));
-    (!moved.is_empty()).then(|| form(&moved)).into_iter().chain(alone).collect()
+    std::iter::once(form(&moved)).chain(alone).collect()
 }
 
 /// The mask of what a register's offset into the packet may be, if it points there, at more than one place.
 fn mask(state: &State, r: Reg) -> Option<i32> {
-    let value = state.reg(r);
-    let Kind::Pointer { region: Region::Packet, nullable: false, .. } = value.kind else { return None };
-    let Num { umax, tnum, .. } = value.num;
+    let Num { umax, tnum, .. } = offset(state, r, &Region::Packet)?;
     let bits = u64::MAX.checked_shr(umax.leading_zeros()).unwrap_or(0) & (tnum.value | tnum.mask);
-    (value.num.as_const().is_none() && bits <= FURTHEST).then_some(bits as i32)
+    (tnum.mask != 0 && bits <= FURTHEST).then_some(bits as i32)
 }
 
-/// The loads of the packet's start into `t`, from the context in a live register or in the frame.
-fn data(state: &State, live: &Live, t: Reg, field: i16) -> Option<Vec<Insn>> {
-    let is_context = |v: &bpf_facts::Value| {
-        matches!(v.kind, Kind::Pointer { region: Region::Ctx, nullable: false, .. }) && v.num.as_const() == Some(0)
-    };
-    let load = |size, base, off| Insn::Load { size, sext: false, dst: t, base, off };
-    if let Some(context) = live.regs.iter().find(|r| is_context(state.reg(*r))) {
-        return Some(vec![load(Size::W, context, field)]);
+/// How far behind the start of the region a register points, if it points there.
+fn offset<'s>(state: &'s State, r: Reg, to: &Region) -> Option<&'s Num> {
+    let value = state.reg(r);
+    match &value.kind {
+        Kind::Pointer { region, nullable: false, .. } if region == to => Some(&value.num),
+        _ => None,
     }
+}
+
+/// A register that holds the packet's start, and what has to be done before it does. It may be in a register that nobody reads any more,
+/// and so may the context; else the context is in the frame.
+fn start(kind: ProgKind, state: &State, live: &Live) -> Option<(Reg, Vec<Insn>)> {
+    let is_start = |r: &Reg, of: &Region| offset(state, *r, of).and_then(Num::as_const) == Some(0);
+    if let Some(r) = Reg::all().find(|r| is_start(r, &Region::Packet)) {
+        return Some((r, Vec::new()));
+    }
+    let field = i16::try_from(packet_pointer_offset(kind, FieldKind::PacketData)?).ok()?;
+    let t = Reg::all().find(|r| *r != Reg::R10 && !live.regs.contains(*r))?;
+    let load = |size, base, off| Insn::Load { size, sext: false, dst: t, base, off };
+    if let Some(context) = Reg::all().find(|r| is_start(r, &Region::Ctx)) {
+        return Some((t, vec![load(Size::W, context, field)]));
+    }
+    let is_context = |v: &Value| {
+        v.num.bits == 64
+            && v.num.as_const() == Some(0)
+            && matches!(v.kind, Kind::Pointer { region: Region::Ctx, nullable: false, .. })
+    };
     let is_live = |at: i64| StackSet::range(at, 8).minus(&live.stack).is_empty();
-    let (at, _) = state.stack_values().find(|(at, v)| v.num.bits == 64 && is_context(v) && is_live(*at))?;
-    Some(vec![load(Size::DW, Reg::R10, i16::try_from(at).ok()?), load(Size::W, t, field)])
+    let (at, _) = state.stack_values().find(|(at, v)| is_context(v) && is_live(*at))?;
+    Some((t, vec![load(Size::DW, Reg::R10, i16::try_from(at).ok()?), load(Size::W, t, field)]))
 }
