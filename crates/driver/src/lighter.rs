@@ -29,7 +29,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use bpf_facts::Analysis;
-use bpf_object::{FuncId, Object};
+use bpf_object::{FuncId, FuncKind, Object};
 use bpf_passes::Settings;
 use bpf_program::{Function, lower, slot_count};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -86,7 +86,10 @@ impl Lighter<'_> {
 
     fn may_change(&self, i: usize) -> bool {
         let c = &self.candidates[i];
-        self.wanted[i] && c.derivation.is_some() && (c.report.untouched.is_none() || c.body.is_some())
+        let f = &self.job.module.object.functions()[i];
+        // Callers in objects that are linked to this one later are not there to be judged.
+        let is_hidden = f.kind == FuncKind::Static && !f.local;
+        !is_hidden && self.wanted[i] && c.derivation.is_some() && (c.report.untouched.is_none() || c.body.is_some())
     }
 
     fn is_over(&self, end: Option<Instant>) -> bool {

@@ -64,3 +64,73 @@ fn no_program_is_more_work_for_the_verifier_and_its_states_are_told() {
     }
     assert!(after < before, "{before} -> {after}");
 }
+
+/// A subprogram with a pointer into the packet at many places. With 1 it is compared with the packet's end once more, else not.
+const SHARED: &str = "
+static sub(ctx, u32) u32:
+    r0 = 0
+    r3 = *(u32 *)(r1 + 0)
+    r4 = *(u32 *)(r1 + 4)
+    r5 = r3
+    r5 += 64
+    if r5 > r4 goto out
+    r5 = r3
+    r5 += 14
+    r0 = *(u8 *)(r3 + 3)
+    if w0 & 1 goto two
+    r5 += 4
+two:
+    r0 = *(u8 *)(r3 + 4)
+    if w0 & 2 goto three
+    r5 += 6
+three:
+    r0 = *(u8 *)(r3 + 5)
+    if w0 & 4 goto four
+    r5 += 8
+four:
+    r0 = *(u8 *)(r3 + 6)
+    if w0 & 8 goto five
+    r5 += 16
+five:
+    if w2 != 1 goto old
+    r0 = 0
+    r1 = r5
+    r1 += 6
+    if r1 > r4 goto out
+    r0 = *(u8 *)(r5 + 2)
+    r1 = *(u8 *)(r5 + 5)
+    r0 += r1
+    goto out
+old:
+    r0 = *(u8 *)(r5 + 0)
+out:
+    exit
+";
+
+/// A step may cost what a program relies on that the kernel does not judge, so functions that such a one has stay as they are.
+#[test]
+fn no_step_is_taken_for_one_program_where_another_is_not_judged() {
+    if !permitted() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let sub_in = |others: &str| {
+        let text = format!("    r2 = 1\n    call sub\n    exit\n{others}{SHARED}");
+        let functions = bpf_assembly::functions(&text, "xdp").expect("functions");
+        let around = bpf_assembly::Surroundings { section: "xdp".into(), ..Default::default() };
+        let object = bpf_assembly::object(&around, &functions).expect("it assembles");
+        let input = folder.path().join("shared.o");
+        fs::write(&input, object).expect("written");
+        let (_, report, text) = lighter(&input, folder.path());
+        let functions = report["functions"].as_array().expect("functions");
+        let sub = functions.iter().find(|f| f["name"] == "sub").expect("it is there").clone();
+        let by = |name: &str| sub["rewrites"].as_array().is_some_and(|all| all.iter().any(|by| by[0] == name));
+        (by("packet-offset"), text)
+    };
+    let (alone, text) = sub_in("");
+    assert!(alone, "{text}");
+    // It calls a helper that there is not.
+    let (shared, text) =
+        sub_in("program other xdp:\n    r6 = r1\n    call 9999\n    r2 = 0\n    r1 = r6\n    call sub\n    exit\n");
+    assert!(!shared, "{text}");
+}

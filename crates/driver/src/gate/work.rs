@@ -2,7 +2,7 @@
 //! forms that are not settled yet.
 
 use bpf_kernel::{ProgramVerdict, Question};
-use bpf_object::Object;
+use bpf_object::{FuncId, Object};
 
 use super::{Gate, find};
 use crate::module::Module;
@@ -44,12 +44,16 @@ impl Gate {
         programs.iter().map(count).collect()
     }
 
-    /// The programs that the kernel accepts and that consist of this function, too, with the work on the originals.
+    /// The programs that consist of this function, too, with the work on the originals; none unless the kernel accepts all of them, because
+    /// whether another one still loads where it does, nobody says.
     pub(crate) fn accepted_with(&self, module: &Module, function: usize) -> Vec<(usize, u64)> {
         let programs = self.before.iter().flat_map(|v| v.programs.iter().enumerate());
-        let accepted = programs.filter(|(_, p)| p.verdict.is_accepted());
-        let with = accepted.filter(|(program, _)| self.functions(module, *program).contains(&function));
-        with.filter_map(|(program, p)| Some((program, p.stats.as_ref()?.processed))).collect()
+        let with = programs.filter(|(program, _)| self.functions(module, *program).contains(&function));
+        let work = |p: &ProgramVerdict| p.stats.as_ref().filter(|_| p.verdict.is_accepted()).map(|s| s.processed);
+        let all: Option<Vec<_>> = with.map(|(program, p)| Some((program, work(p)?))).collect();
+        let is_in = |entry: &usize| module.object.loaded_with([FuncId(*entry)]).contains(&FuncId(function));
+        let is_of_others = self.unheard_of(module).iter().any(is_in);
+        all.filter(|_| !is_of_others).unwrap_or_default()
     }
 
     /// The programs that the kernel refuses because they are too much for it, and why.

@@ -78,7 +78,8 @@ fn offset<'s>(state: &'s State, r: Reg, to: &Region) -> Option<&'s Num> {
 /// and so may the context; else the context is in the frame.
 fn start(kind: ProgKind, state: &State, live: &Live) -> Option<(Reg, Vec<Insn>)> {
     let is_start = |r: &Reg, of: &Region| offset(state, *r, of).and_then(Num::as_const) == Some(0);
-    if let Some(r) = Reg::all().find(|r| is_start(r, &Region::Packet)) {
+    let is_argument = |r: &Reg| matches!(state.reg(*r).kind, Kind::Pointer { base, .. } if base.is_argument());
+    if let Some(r) = Reg::all().find(|r| is_start(r, &Region::Packet) && !is_argument(r)) {
         return Some((r, Vec::new()));
     }
     let field = i16::try_from(packet_pointer_offset(kind, FieldKind::PacketData)?).ok()?;

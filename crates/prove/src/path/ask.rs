@@ -192,9 +192,9 @@ impl Path<'_> {
             }
         }
         left.append(&mut folded.pinned);
-        let mut blaster = Blaster::new(&mut self.cx.terms);
+        let mut blaster = Blaster::new(&mut self.cx.terms, deadline);
         left.iter().for_each(|t| blaster.assert(*t));
-        blaster.solve_with(&wishes, conflicts, deadline)
+        blaster.solve_with(&wishes, conflicts)
     }
 
     /// Whether a part of the input may be another one than in the run.

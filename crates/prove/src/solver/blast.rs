@@ -37,6 +37,11 @@ fn literal(l: L) -> Lit {
 /// How often the solver asks whether it is to go on, for each time that the clock is read.
 const ASKED: u32 = 64;
 
+/// Clauses of a query, at most: some gigabyte. Sums under masks under choices, nested, are far beyond that.
+const MOST_CLAUSES: usize = 8_000_000;
+/// Clauses between two looks at the clock.
+const AT_A_TIME: usize = 1 << 16;
+
 /// One query being built. Terms are asserted, then solved once.
 pub struct Blaster<'t> {
     terms: &'t mut Terms,
@@ -48,11 +53,14 @@ pub struct Blaster<'t> {
     selects: FxHashMap<MemId, Vec<(TermId, TermId)>>,
     vars: Vec<(VarId, TermId)>,
     clauses: usize,
+    deadline: Option<Instant>,
+    /// It became too large, or the time was up: what is made from now on means nothing, and the answer is [`Answer::Unknown`].
+    given_up: bool,
 }
 
 impl<'t> Blaster<'t> {
-    /// An empty query over `terms`.
-    pub fn new(terms: &'t mut Terms) -> Blaster<'t> {
+    /// An empty query over `terms`, to be made and answered until `deadline`.
+    pub fn new(terms: &'t mut Terms, deadline: Option<Instant>) -> Blaster<'t> {
         let mut b = Blaster {
             terms,
             sat: CaDiCaL::default(),
@@ -63,11 +71,18 @@ impl<'t> Blaster<'t> {
             selects: FxHashMap::default(),
             vars: Vec::new(),
             clauses: 0,
+            deadline,
+            given_up: false,
         };
         // The queries are many and small: preprocessing costs more than it saves.
         let _ = b.sat.set_configuration(rustsat_cadical::Config::Plain);
         b.clause(&[TRUE]);
         b
+    }
+
+    /// How many clauses it has so far.
+    pub fn clauses(&self) -> usize {
+        self.clauses
     }
 
     /// Requires a truth value.
@@ -76,10 +91,10 @@ impl<'t> Blaster<'t> {
         self.clause(&[l]);
     }
 
-    /// Solves what was asserted, within a number of conflicts, and until `deadline`.
-    pub fn solve(mut self, conflicts: u32, deadline: Option<Instant>) -> Answer {
-        self.stop_at(deadline);
-        if self.sat.limit_conflicts(Some(conflicts)).is_err() {
+    /// Solves what was asserted, within a number of conflicts.
+    pub fn solve(mut self, conflicts: u32) -> Answer {
+        self.stop_at_deadline();
+        if self.given_up || self.sat.limit_conflicts(Some(conflicts)).is_err() {
             return Answer::Unknown;
         }
         match self.sat.solve() {
@@ -91,9 +106,12 @@ impl<'t> Blaster<'t> {
 
     /// The same with wishes, the dearest first: where they contradict each other, or what was asserted, the last ones of those that do
     /// are left out.
-    pub fn solve_with(mut self, wishes: &[TermId], conflicts: u32, deadline: Option<Instant>) -> Answer {
-        self.stop_at(deadline);
+    pub fn solve_with(mut self, wishes: &[TermId], conflicts: u32) -> Answer {
+        self.stop_at_deadline();
         let mut held: Vec<L> = wishes.iter().map(|t| self.blast(*t)[0]).filter(|l| *l != FALSE).collect();
+        if self.given_up {
+            return Answer::Unknown;
+        }
         for _ in 0..=wishes.len() {
             let assumed: Vec<Lit> = held.iter().map(|l| literal(*l)).collect();
             if self.sat.limit_conflicts(Some(conflicts)).is_err() {
@@ -111,9 +129,9 @@ impl<'t> Blaster<'t> {
         Answer::Unknown
     }
 
-    /// What is asked from now on ends at the deadline.
-    fn stop_at(&mut self, deadline: Option<Instant>) {
-        if let Some(deadline) = deadline {
+    /// What the solver is asked from now on ends at the deadline.
+    fn stop_at_deadline(&mut self) {
+        if let Some(deadline) = self.deadline {
             // The solver asks more often than it is worth looking at the clock.
             let mut asked = 0u32;
             self.sat.attach_terminator(move || {
@@ -147,10 +165,20 @@ impl<'t> Blaster<'t> {
     }
 
     fn clause(&mut self, ls: &[L]) {
+        if self.given_up {
+            return;
+        }
         self.clauses += 1;
+        if self.clauses.is_multiple_of(AT_A_TIME) {
+            self.given_up |= self.clauses >= MOST_CLAUSES || self.is_over();
+        }
         let c: Clause = ls.iter().map(|l| literal(*l)).collect();
         // An out-of-memory error inside the solver surfaces as an interrupted solve.
         let _ = self.sat.add_clause(c);
+    }
+
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|d| Instant::now() >= d)
     }
 
     fn fresh(&mut self) -> L {
@@ -159,7 +187,7 @@ impl<'t> Blaster<'t> {
     }
 
     fn and(&mut self, a: L, b: L) -> L {
-        if a == FALSE || b == FALSE || a == -b {
+        if self.given_up || a == FALSE || b == FALSE || a == -b {
             return FALSE;
         }
         if a == TRUE || a == b {
@@ -186,6 +214,7 @@ impl<'t> Blaster<'t> {
 
     fn xor(&mut self, a: L, b: L) -> L {
         match (a, b) {
+            _ if self.given_up => return FALSE,
             (TRUE, _) => return -b,
             (FALSE, _) => return b,
             (_, TRUE) => return -a,
@@ -351,6 +380,9 @@ impl<'t> Blaster<'t> {
         }
         let mut stack = vec![t];
         while let Some(&t) = stack.last() {
+            if self.given_up {
+                break;
+            }
             if self.bits.contains_key(&t) {
                 stack.pop();
                 continue;
@@ -372,7 +404,7 @@ impl<'t> Blaster<'t> {
                 stack.pop();
             }
         }
-        self.bits[&t].clone()
+        self.bits.get(&t).cloned().unwrap_or_else(|| vec![FALSE; self.terms.width(t) as usize])
     }
 
     /// Equal addresses hold equal bytes.
@@ -380,6 +412,11 @@ impl<'t> Blaster<'t> {
         let others = self.selects.entry(m).or_default().clone();
         self.selects.entry(m).or_default().push((addr, byte));
         for (other, other_byte) in others {
+            // Of large addresses it takes long to say whether two are the same.
+            self.given_up |= self.is_over();
+            if self.given_up {
+                return;
+            }
             let same = self.terms.same_address(addr, other);
             if self.terms.as_const(same) == Some(0) {
                 continue;

@@ -10,11 +10,11 @@ use crate::common::{Dag, N, Op, rounds};
 const CONFLICTS: u32 = 2_000;
 
 fn solve(d: &mut Dag, all: &[TermId]) -> Answer {
-    let mut b = Blaster::new(&mut d.terms);
+    let mut b = Blaster::new(&mut d.terms, None);
     for t in all {
         b.assert(*t);
     }
-    b.solve(CONFLICTS, None)
+    b.solve(CONFLICTS)
 }
 
 /// A model must make everything asserted true, without the values of the lanes.
@@ -221,11 +221,39 @@ fn a_question_ends_at_its_deadline() {
     let (product, known) = (terms.mul(wide_p, wide_q), terms.constant(64, 2_654_435_761 * 3_037_000_493));
     let one = terms.constant(32, 1);
     let asked = [terms.eq(product, known), terms.ult(one, p), terms.ult(one, q), terms.ult(p, q)];
-    let mut b = Blaster::new(&mut terms);
+    let deadline = Instant::now() + Duration::from_millis(100);
+    let mut b = Blaster::new(&mut terms, Some(deadline));
     for t in asked {
         b.assert(t);
     }
-    let deadline = Instant::now() + Duration::from_millis(100);
-    let answer = b.solve(1_000_000_000, Some(deadline));
+    let answer = b.solve(1_000_000_000);
     assert!(matches!(answer, Answer::Unknown), "{answer:?}");
+}
+
+/// What is asked may be too large to be written down: that ends at the deadline, too, and then nothing is said.
+#[test]
+fn a_question_that_is_too_large_ends_at_its_deadline() {
+    let product = |terms: &mut Terms, n: usize| {
+        let mut all = terms.fresh(64).1;
+        for _ in 0..n {
+            let next = terms.fresh(64).1;
+            all = terms.mul(all, next);
+        }
+        let known = terms.constant(64, 1);
+        terms.eq(all, known)
+    };
+    let over = Some(Instant::now());
+    let mut terms = Terms::new();
+    let asked = product(&mut terms, 300);
+    let mut b = Blaster::new(&mut terms, over);
+    b.assert(asked);
+    assert!(b.clauses() < 200_000, "{}", b.clauses());
+    let answer = b.solve(1_000_000_000);
+    assert!(matches!(answer, Answer::Unknown), "{answer:?}");
+    // Without a wish it is the same, and a contradiction made meanwhile is none.
+    let no = terms.constant(1, 0);
+    let mut b = Blaster::new(&mut terms, over);
+    b.assert(asked);
+    b.assert(no);
+    assert!(matches!(b.solve_with(&[], 1_000_000_000), Answer::Unknown));
 }

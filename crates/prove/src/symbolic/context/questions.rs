@@ -144,13 +144,13 @@ impl Context {
         }
         self.stats.sat_calls += 1;
         let assumptions = self.assumptions.clone();
-        let mut b = Blaster::new(&mut self.terms);
+        let mut b = Blaster::new(&mut self.terms, self.limits.deadline);
         b.assert(guard);
         b.assert(some);
         for a in assumptions.iter().chain(lemmas) {
             b.assert(*a);
         }
-        match b.solve(self.limits.conflicts, self.limits.deadline) {
+        match b.solve(self.limits.conflicts) {
             Answer::Unsat => SatResult::Unsat,
             Answer::Sat(m) => SatResult::Sat(m),
             Answer::Unknown => {
