@@ -1,11 +1,16 @@
 """What the scripts that measure write into documents: tables, what stands between two marks, and on which machine."""
-import os
+import math, os
 
 
 def table(head, rows):
     """Lines of Markdown; all but the first column to the right."""
     lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
     return lines + ["| " + " | ".join(str(c) for c in row) + " |" for row in rows]
+
+
+def mean(ratios):
+    """The geometric mean."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else float("nan")
 
 
 def machine():

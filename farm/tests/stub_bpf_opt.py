@@ -65,9 +65,8 @@ def main():
             "slots_before": slots,
             "slots_after": slots - len(found),
         }
-        json.dump(
-            {"totals": totals, "parts": {"taken": len(found), "made": 0, "again": False}, "gate": os.environ.get("STUB_GATE", "skipped")}, report
-        )
+        parts = {"taken": len(found), "made": 0, "again": False}
+        json.dump({"totals": totals, "parts": parts, "gate": os.environ.get("STUB_GATE", "skipped")}, report)
     return 0
 
 

@@ -74,9 +74,7 @@ impl Answer {
     pub fn is_accepted(&self) -> bool {
         self.error.is_none() && self.not_loadable.is_none() && self.programs.iter().all(Judged::is_accepted)
     }
-}
 
-impl Answer {
     /// Whether the kernel has come to a verdict on every program, so that it need not be asked again.
     pub fn is_final(&self) -> bool {
         self.error.is_none() && !self.programs.iter().any(|p| load::is_open(&p.verdict))

@@ -302,19 +302,19 @@ impl Candidate {
         true
     }
 
-    /// Goes on with one change of a block, which need not be cheaper and may read what was dead, if that is proven where it stands; whether it is.
+    /// Goes on with one change of a block, which need not be cheaper and may read what was dead, if that is proven where it stands;
+    /// whether it is.
     pub(crate) fn go_on_by(&mut self, module: &Module, settings: &Settings, rewrite: Rewrite) -> bool {
         let started = Instant::now();
         let Some(derivation) = self.derivation.take() else { return false };
-        let banned = std::mem::take(&mut self.banned);
         let (derivation, tally, done) = module.with_env(|env| {
             let mut session = Session::new(derivation, env);
             session.analyze();
-            let mut engine = Engine::new(settings, &banned);
+            let mut engine = Engine::new(settings, &self.banned);
             let done = engine.replace_with_dead(&mut session, rewrite);
             (session.finish(), engine.tally, done)
         });
-        (self.derivation, self.banned) = (Some(derivation), banned);
+        self.derivation = Some(derivation);
         self.count([tally.proofs as u64, tally.refused as u64, tally.sat_calls]);
         if done {
             self.quiet = Quiet::default();

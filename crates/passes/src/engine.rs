@@ -316,32 +316,29 @@ impl<'a> Engine<'a> {
 
     /// Applies a rewrite that somebody else proposes, if it is cheaper and proven from the last analysis.
     pub fn adopt(&mut self, session: &mut Session, rewrite: Rewrite) -> bool {
-        self.take(session, rewrite, Engine::consider)
+        let points = place(session, &rewrite);
+        self.take(session, points, rewrite, Engine::consider)
     }
 
     /// The same of a rewrite that need not be cheaper than what is there.
     pub fn replace(&mut self, session: &mut Session, rewrite: Rewrite) -> bool {
-        self.take(session, rewrite, Engine::judge)
+        let points = place(session, &rewrite);
+        self.take(session, points, rewrite, Engine::judge)
     }
 
     /// The same of a rewrite of one block that may read what was dead; afterwards the function is to be analysed anew.
     pub fn replace_with_dead(&mut self, session: &mut Session, rewrite: Rewrite) -> bool {
-        let Some(points) = session.block_with_dead(rewrite.block) else { return false };
-        let view = View::new(session.function(), &points, session.env(), self.settings);
-        let winner = self.judge(session, &view, rewrite);
-        self.carry_out(session, winner)
+        let points = session.block_with_dead(rewrite.block);
+        self.take(session, points, rewrite, Engine::judge)
     }
 
     fn take(
         &mut self,
         session: &mut Session,
+        points: Option<Points>,
         rewrite: Rewrite,
         judge: impl Fn(&mut Self, &Session, &View, Rewrite) -> Option<(Proven, u64)>,
     ) -> bool {
-        let points = match rewrite.path.is_empty() {
-            true => session.block(rewrite.block),
-            false => session.path(rewrite.block, &rewrite.path),
-        };
         let Some(points) = points else { return false };
         let view = View::new(session.function(), &points, session.env(), self.settings);
         let winner = judge(self, session, &view, rewrite);
@@ -445,6 +442,14 @@ fn mixes_more(session: &Session, new: &Function) -> bool {
     };
     let mixes = |f: &Function| provenance(f, session.env(), Sources::PASSED).mixes;
     accesses(new) < accesses(session.function()) && mixes(new) && !mixes(session.function())
+}
+
+/// What is known where a rewrite stands.
+fn place(session: &Session, rewrite: &Rewrite) -> Option<Points> {
+    match rewrite.path.is_empty() {
+        true => session.block(rewrite.block),
+        false => session.path(rewrite.block, &rewrite.path),
+    }
 }
 
 /// What all passes make of a function, and how.

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use bpf_assembly::{Surroundings, functions, object};
 use bpf_kernel::testing::permitted;
 use serde_json::Value;
 
@@ -116,14 +117,13 @@ fn no_step_is_taken_for_one_program_where_another_is_not_judged() {
     let folder = tempfile::tempdir().expect("a folder");
     let sub_in = |others: &str| {
         let text = format!("    r2 = 1\n    call sub\n    exit\n{others}{SHARED}");
-        let functions = bpf_assembly::functions(&text, "xdp").expect("functions");
-        let around = bpf_assembly::Surroundings { section: "xdp".into(), ..Default::default() };
-        let object = bpf_assembly::object(&around, &functions).expect("it assembles");
+        let around = Surroundings { section: "xdp".into(), ..Surroundings::default() };
+        let bytes = object(&around, &functions(&text, "xdp").expect("functions")).expect("an object");
         let input = folder.path().join("shared.o");
-        fs::write(&input, object).expect("written");
+        fs::write(&input, bytes).expect("written");
         let (_, report, text) = lighter(&input, folder.path());
-        let functions = report["functions"].as_array().expect("functions");
-        let sub = functions.iter().find(|f| f["name"] == "sub").expect("it is there").clone();
+        let all = report["functions"].as_array().expect("functions");
+        let sub = all.iter().find(|f| f["name"] == "sub").expect("it is there").clone();
         let by = |name: &str| sub["rewrites"].as_array().is_some_and(|all| all.iter().any(|by| by[0] == name));
         (by("packet-offset"), text)
     };

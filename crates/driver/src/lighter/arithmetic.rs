@@ -20,7 +20,7 @@ use bpf_facts::{Analysis, Kind, State};
 use bpf_isa::{AluOp, Cond, Insn, Reg, RegSet, Src, Width};
 use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 
-use super::edit::{Form, add_block, defined, is_arithmetic, renamed, used};
+use super::edit::{Form, add_block, alu, defined, is_arithmetic, renamed, used};
 
 /// What it is called in reports.
 pub(super) const NAME: &str = "branch-to-arithmetic";
@@ -263,10 +263,6 @@ impl<'f> Hammock<'f> {
         }
         Some(new)
     }
-}
-
-fn alu(op: AluOp, dst: Reg, src: Src) -> Insn {
-    Insn::Alu { op, width: Width::W64, dst, src }
 }
 
 /// A comparison, and what is known of what it compares.

@@ -1,6 +1,6 @@
 //! What all proposals of [`super`] are made with: forms, and small changes of a graph.
 
-use bpf_isa::{Insn, Reg, RegSet, Src};
+use bpf_isa::{AluOp, Insn, Reg, RegSet, Src, Width};
 use bpf_program::{Block, BlockId, Function, Op, Terminator, drop_unreachable, predecessors, successors};
 use bpf_prove::Rewrite;
 
@@ -34,6 +34,11 @@ impl Form {
     pub(super) fn last(&self) -> &Function {
         self.then.as_ref().unwrap_or(&self.function)
     }
+}
+
+/// An operation on all 64 bits.
+pub(super) fn alu(op: AluOp, dst: Reg, src: Src) -> Insn {
+    Insn::Alu { op, width: Width::W64, dst, src }
 }
 
 /// Adds a block that stands behind `after` in memory.

@@ -15,10 +15,10 @@
 //! A difference of pointers takes `CAP_PERFMON`, as `bpf-opt` assumes elsewhere (docs/trust.md).
 
 use bpf_facts::{Analysis, Kind, Live, Num, Region, StackSet, State, Value};
-use bpf_isa::{AluOp, Insn, Reg, Size, Src, Width};
+use bpf_isa::{AluOp, Insn, Reg, Size, Src};
 use bpf_program::{BlockId, FieldKind, Function, Op, ProgKind, packet_pointer_offset, predecessors};
 
-use super::edit::Form;
+use super::edit::{Form, alu};
 
 /// What it is called in reports.
 pub(super) const NAME: &str = "packet-offset";
@@ -46,10 +46,9 @@ fn at(f: &Function, analysis: &Analysis, b: BlockId) -> Vec<Form> {
     let Some((start, load)) = start(f.kind, state, live) else { return Vec::new() };
     let form = |moved: &[(Reg, i32)]| {
         let mut new = load.clone();
-        for (r, mask) in moved {
-            let alu = |op, src| Insn::Alu { op, width: Width::W64, dst: *r, src };
-            let start = Src::Reg(start);
-            new.extend([alu(AluOp::Sub, start), alu(AluOp::And, Src::Imm(*mask)), alu(AluOp::Add, start)]);
+        let start = Src::Reg(start);
+        for &(r, mask) in moved {
+            new.extend([alu(AluOp::Sub, r, start), alu(AluOp::And, r, Src::Imm(mask)), alu(AluOp::Add, r, start)]);
         }
         let origin = f.block(b).ops.first().and_then(|op| op.origin);
         Form::of_block(NAME, f, b, new.into_iter().map(|insn| Op::with_origin(insn, origin)).collect())
