@@ -11,6 +11,7 @@
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make k2-tables   the K2 paper's tables, measured here, into docs/k2.md (K2_FLAGS="--only 1,5 --seconds 10")
 # make run-time    goal latency on inputs that reach every block, timed beside the originals, into docs/results.md (docs/counts.md)
+# make bench-check how often `bench` finds five multiplications, and calls a difference that is none, into docs/results.md
 # make verifier-work   instructions that the verifier processes under goal verifier, beside goal size, into docs/results.md
 # make load-tests  XDP programs under traffic between two network namespaces: throughput, latency, loss, into docs/results.md
 # make results     all of the above that measure, one after the other, and docs/results.md; hours (RESULTS_FLAGS="--list", "--only sizes,load")
@@ -49,7 +50,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables run-time verifier-work load-tests results pgo mine-rules proposals same-outputs many-objects \
+.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables run-time bench-check verifier-work load-tests results pgo mine-rules proposals same-outputs many-objects \
   fuzz-filters fuzz-build wheel wheel-test farm-quick farm-test farm-experiment check lint package setup build install uninstall deb container deny clients
 
 demo: build
@@ -105,6 +106,11 @@ k2-tables: build
 RUN_TIME_MORE ?= $(wildcard $(TARGET)/farm-debian)
 run-time: build
 	scripts/run-time --bin $(BPF_OPT) $(RUN_TIME_FLAGS) $(BENCH_DIRS) $(RUN_TIME_MORE)
+# What bench tells of an object beside itself, and beside one with five dependent multiplications more.
+BENCH_CHECK ?= $(foreach n,k2/07-socket-0 k2/08-socket-1 k2/17-from-network k2/16-xdp_map_access public/es-new_linux-sockex2_kern public/es-cilium-examples-tcx_bpf_bpfel,$(wildcard $(BENCH)/$(n).o))
+bench-check: build
+	$(CARGO) build --release -q -p bpf-bench --bin chain
+	scripts/bench-check --bin $(BPF_OPT) --chain $(TARGET)/release/chain $(BENCH_CHECK_FLAGS) $(BENCH_CHECK)
 verifier-work: build
 	scripts/verifier-work --bin $(BPF_OPT) $(VERIFIER_WORK_FLAGS) $(BENCH)/public $(VERIFIER_WORK_MORE)
 load-tests: build

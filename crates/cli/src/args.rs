@@ -236,6 +236,11 @@ same map contents, in a network namespace of their own. Each object is loaded se
 each round each has its turn, on one processor, and the time of an empty program is taken off. Inputs are made up, or come from
 a capture; of each return value there are up to three. Arrays longer than a few thousand elements are shortened.
 
+A run begins when the one before has ended (behind each exit, a load waits for all that came before, and branches that are predicted
+wrong wait for the load): the time of a run is what a packet waits for its verdict. With --back-to-back the processor is at work on several
+runs at once, as on many packets of one kind; there, what operations wait for costs little. So it is without the option where the copies
+that wait do not load, or a run ends by a legacy load; the report says so.
+
 For each class: nanoseconds an input (interquartile mean and quartiles), how many times as long as the first object (99.9%
 interval), and what is to be believed of that: `faster` and `slower` need an interval that does not hold 1, and half a nanosecond.
 
@@ -255,8 +260,8 @@ interleaved rounds with its quartiles. The table says what `--goal latency` weig
 reports are estimated by; tables for x86-64 and arm64 come with the program.
 
 --check holds a table against whole programs: of each object several forms are made (as it is, -O1, -O2, --goal latency) and timed
-beside each other as `bench` does, with some built-in pairs; their times are estimated by the table along the paths that their inputs
-take. Printed is the rank correlation (Spearman, of the logarithms of the ratios) over the pairs of forms whose times differ by more
+beside each other as `bench --back-to-back` does, with some built-in pairs; their times are estimated by the table along the paths
+that their inputs take. Printed is the rank correlation (Spearman, of the logarithms of the ratios) over the pairs of forms whose times differ by more
 than 3 %, and are told apart from noise.
 
 Examples:
@@ -1026,11 +1031,15 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// How often each object is loaded: the kernel puts the code somewhere else each time
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=64))]
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(2..=64))]
     pub loads: u16,
-    /// Rounds for each load; of XDP a quarter, each four times as long
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    /// Rounds for each load; of XDP a quarter, each sixteen times as long
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
+    /// Let the processor begin with a run while it is still at work on the one before: what operations wait for is hidden then (throughput)
+    /// [default: a run begins when the one before has ended (latency)]
+    #[arg(long)]
+    pub back_to_back: bool,
     /// Exit with 1 if an object is slower than the first by more than this, over all inputs of a program
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub fail_if_slower: Option<f64>,

@@ -104,6 +104,7 @@ pub fn measured(args: &BenchArgs, objects: &[PathBuf], shown: bool) -> Result<Ve
         seed: args.seed,
         loads: args.loads.into(),
         rounds: args.rounds.into(),
+        serialized: !args.back_to_back,
         ..Settings::default()
     };
     timed(objects, &settings, shown)
@@ -161,7 +162,8 @@ fn text(programs: &[Program], objects: &[PathBuf]) -> String {
             let _ = writeln!(out, "{}: not timed: {why}", program.name);
             continue;
         }
-        let _ = writeln!(out, "{} ({})", program.name, program.kind);
+        let how = if program.serialized { "each run after the end of the one before" } else { "overlapping runs" };
+        let _ = writeln!(out, "{} ({}), {how}", program.name, program.kind);
         let _ = writeln!(out, "  {:width$}  {:>6} {:>9} {:>7} {:>8}", "", "slots", "verified", "bytes", "load ms");
         for (path, facts) in objects.iter().zip(&program.facts) {
             let _ = writeln!(

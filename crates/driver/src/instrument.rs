@@ -158,8 +158,8 @@ fn mark(bytes: &[u8]) -> [u8; WORD] {
     mark
 }
 
-/// A number that is the upper half of no constant of the object, by which the addresses of counters are found again.
-fn marker(module: &Module) -> u32 {
+/// A number that is the upper half of no constant of the object, by which addresses in a new section are found again ([`lowered`]).
+pub(crate) fn marker(module: &Module) -> u32 {
     let ops = module.graphs.iter().flatten().flat_map(|f| f.blocks.iter().flat_map(|b| &b.ops));
     let constant = |op: &Op| match op.insn {
         Insn::LoadImm64 { kind: Imm64Kind::Const, imm, .. } => Some((imm >> 32) as u32),
@@ -167,6 +167,28 @@ fn marker(module: &Module) -> u32 {
     };
     let taken: BTreeSet<u32> = ops.filter_map(constant).collect();
     (0x636f_756e..=u32::MAX).find(|n| !taken.contains(n)).unwrap_or(u32::MAX)
+}
+
+/// Gives the object a function in which constants with this upper half ([`marker`]) stand for addresses in its first new section, and
+/// returns these; `offset` tells how many bytes from the section's beginning, of the lower half.
+pub(crate) fn lowered(
+    object: &mut Object,
+    number: usize,
+    f: &Function,
+    marker: u32,
+    offset: impl Fn(u64) -> u64,
+) -> Result<Vec<NewReference>, String> {
+    let lowered = lower(f).map_err(|e| e.to_string())?;
+    let address = |(slot, insn): &(usize, Insn)| match insn {
+        Insn::LoadImm64 { kind: Imm64Kind::Const, imm, .. } if (imm >> 32) as u32 == marker => {
+            let offset = offset(imm & 0xffff_ffff) as u32;
+            Some(NewReference { function: FuncId(number), slot: *slot, section: 0, offset })
+        }
+        _ => None,
+    };
+    let references = lowered.listing.iter().filter_map(address).collect();
+    object.set_body(FuncId(number), lowered.insns).map_err(|e| e.to_string())?;
+    Ok(references)
 }
 
 /// A function that is made to count.
@@ -181,17 +203,7 @@ struct Counting<'a> {
 impl Counting<'_> {
     /// Gives the object the function that counts; where it refers to counters.
     fn lowered(&self, object: &mut Object, number: usize) -> Result<Vec<NewReference>, String> {
-        let lowered = lower(&self.function()?).map_err(|e| e.to_string())?;
-        let counter = |(slot, insn): &(usize, Insn)| match insn {
-            Insn::LoadImm64 { kind: Imm64Kind::Const, imm, .. } if (imm >> 32) as u32 == self.marker => {
-                let offset = (WORD as u64 * (1 + (imm & 0xffff_ffff))) as u32;
-                Some(NewReference { function: FuncId(number), slot: *slot, section: 0, offset })
-            }
-            _ => None,
-        };
-        let references = lowered.listing.iter().filter_map(counter).collect();
-        object.set_body(FuncId(number), lowered.insns).map_err(|e| e.to_string())?;
-        Ok(references)
+        lowered(object, number, &self.function()?, self.marker, |counter| WORD as u64 * (1 + counter))
     }
 
     fn function(&self) -> Result<Function, String> {

@@ -12,27 +12,35 @@
 //! Times are those that the kernel takes of its repetitions, whole nanoseconds: around the system call stand, for XDP, milliseconds in
 //! which it puts the program into its dispatcher (`bpf_prog_change_xdp`, which waits for a grace period of RCU).
 //!
+//! A run begins when the one before has ended ([`serialized`]), where the kernel takes that; else, and on request, it begins while an
+//! out-of-order core is still at work on another, and what an operation waits for does not show.
+//!
 //! A test run repeats a program on the packet as it has left it. An input that is another one then (a header went, a lifetime ended) is
 //! run once a system call.
 
+mod awake;
+mod chosen;
 mod estimates;
+mod serialized;
 mod statistics;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use bpf_isa::Costs;
-use bpf_kernel::{Entry, KernelError, LoadedObject, ProgramType, RawOptions, RawProgram, RunResult};
+use bpf_isa::{Costs, Insn, Reg, Src, Width, encode_all};
+use bpf_kernel::{Entry, LoadedObject, ProgramType, ProgramVerdict, RawOptions, RawProgram};
 use fastrand::Rng;
 
 use crate::difftest::calls::Calls;
-use crate::difftest::inputs::{context_alone, inputs as made};
+use crate::difftest::inputs::inputs as made;
 use crate::difftest::maps::SharedMap;
 use crate::difftest::scenario::{Loaded, OneCpu};
 use crate::difftest::{Input, PairError, Random, Setup, why_not_run};
 
 use crate::estimate::Estimate;
 use crate::inputs;
+use awake::Awake;
+use chosen::Chosen;
 use statistics::Times;
 pub use statistics::{Bounded, Call, Comparison, Summary};
 
@@ -55,10 +63,12 @@ pub struct Settings {
     pub seed: u64,
     /// How often each object is loaded.
     pub loads: usize,
-    /// Rounds for each load; of XDP a quarter, each four times as long: its test runs cost milliseconds besides.
+    /// Rounds for each load; of XDP a quarter, each sixteen times as long: its test runs cost milliseconds besides.
     pub rounds: usize,
     /// What the repetitions of one input take.
     pub turn: Duration,
+    /// Have a run begin when the one before has ended, where that can be.
+    pub serialized: bool,
     /// Inputs that are looked at to find classes.
     pub candidates: usize,
     /// Inputs that are taken.
@@ -85,9 +95,10 @@ impl Default for Settings {
             maps: BTreeMap::new(),
             given: None,
             seed: 1,
-            loads: 8,
-            rounds: 16,
+            loads: 12,
+            rounds: 12,
             turn: Duration::from_micros(100),
+            serialized: true,
             candidates: 256,
             inputs: 8,
             costs: None,
@@ -128,7 +139,7 @@ pub struct Class {
     pub returns: Option<u32>,
     /// How many inputs.
     pub inputs: usize,
-    /// Nanoseconds of an empty program.
+    /// Nanoseconds of an empty program, with what stands behind the exits of the first object's.
     pub empty_ns: f64,
     /// By object. The first is compared with itself.
     pub objects: Vec<Timed>,
@@ -164,6 +175,8 @@ pub struct Program {
     pub kind: String,
     /// Why it was not timed, if so.
     pub skipped: Option<String>,
+    /// Each run began when the one before had ended.
+    pub serialized: bool,
     /// By object.
     pub facts: Vec<Facts>,
     /// All inputs together first, then by what is returned; empty if it was not timed.
@@ -196,10 +209,6 @@ pub enum TimingError {
 
 /// Inputs of the caller's that are timed of one program, at most.
 const GIVEN: usize = 24;
-/// So many inputs of one class.
-const MOST_OF_CLASS: usize = 3;
-/// A program that takes so much longer than a turn is not repeated to see how long it takes.
-const SLOW: u32 = 100;
 
 /// Times the programs of some objects: all that the first one has and the others, too.
 ///
@@ -217,20 +226,38 @@ pub fn time(
         only: if let [only] = &settings.only[..] { Some(only.clone()) } else { None },
         ..Setup::default()
     };
-    let mut load_times = Vec::with_capacity(objects.len());
+    let mut loads = Vec::with_capacity(objects.len());
     let mut calls = Vec::with_capacity(objects.len());
     for (object, bytes) in objects.iter().enumerate() {
         calls.push(Calls::of(bytes).ok_or(TimingError::Unreadable { object })?);
-        load_times.push(load_time(bytes, &setup, settings).map_err(|source| TimingError::Load { object, source })?);
+        loads.push(Load::of(bytes, &setup, settings).map_err(|source| TimingError::Load { object, source })?);
     }
-    // Each load of all objects, and of the first one again.
-    let sides: Vec<&[u8]> = (0..settings.loads).flat_map(|_| objects.iter().copied().chain([objects[0]])).collect();
-    let failed = |source| TimingError::Load { object: 0, source };
-    let loaded = Loaded::new(&sides, &setup, settings.until).map_err(failed)?;
+    let load = |objects: &[&[u8]]| {
+        // Each load of all objects, and of the first one again.
+        let sides: Vec<&[u8]> = (0..settings.loads).flat_map(|_| objects.iter().copied().chain([objects[0]])).collect();
+        Loaded::new(&sides, &setup, settings.until).map_err(|source| TimingError::Load { object: 0, source })
+    };
+    let copies = settings.serialized.then(|| {
+        // Of some types the kernel takes no program that does nothing.
+        let mut kinds: BTreeMap<ProgramType, bool> = BTreeMap::new();
+        let programs = loads
+            .iter()
+            .flat_map(|load| &load.programs)
+            .filter(|p| *kinds.entry(p.kind).or_insert_with(|| serialized::empty(p.kind).is_some()));
+        let copies = serialized::copies(objects, &programs.map(|p| p.name.as_str()).collect())?;
+        let bytes: Vec<&[u8]> = copies.objects.iter().map(Vec::as_slice).collect();
+        let loaded = load(&bytes).ok()?;
+        serialized::state(&loaded, 0).is_some().then_some((loaded, copies.programs))
+    });
+    let copies = copies.flatten();
+    let (loaded, serialized) = match copies {
+        Some(copies) => copies,
+        None => (load(objects)?, BTreeSet::new()),
+    };
     let programs: Vec<(String, ProgramType)> = loaded.programs(0).iter().map(|p| (p.name.clone(), p.kind)).collect();
     let is_wanted = |name: &String| settings.only.is_empty() || settings.only.contains(name);
     let programs: Vec<(String, ProgramType)> = programs.into_iter().filter(|(name, _)| is_wanted(name)).collect();
-    let contest = Contest { loaded, objects: objects.len(), bytes: objects, settings, load_times, calls };
+    let contest = Contest { loaded, objects: objects.len(), bytes: objects, settings, loads, calls, serialized };
     let _here = OneCpu::stay();
     let mut all = Vec::with_capacity(programs.len());
     for (i, (name, kind)) in programs.iter().enumerate() {
@@ -241,49 +268,29 @@ pub fn time(
     Ok(all)
 }
 
-/// The median of a few loads, in milliseconds.
-fn load_time(bytes: &[u8], setup: &Setup, settings: &Settings) -> Result<f64, PairError> {
-    const TIMES: usize = 3;
-    let mut all = Vec::with_capacity(TIMES);
-    for _ in 0..TIMES {
-        let begin = Instant::now();
-        let loaded = LoadedObject::load_for_runs(bytes, &setup.load_options(), settings.until);
-        // Unloading is no part of it.
-        let taken = begin.elapsed();
-        loaded.map_err(|source| PairError { second: false, source })?;
-        all.push(taken.as_secs_f64() * 1e3);
-    }
-    all.sort_unstable_by(f64::total_cmp);
-    Ok(all[TIMES / 2])
+/// An object as it is, without anything that timing adds.
+struct Load {
+    /// The median of a few loads, in milliseconds.
+    ms: f64,
+    programs: Vec<ProgramVerdict>,
 }
 
-/// How an input is run.
-#[derive(Clone, Copy)]
-enum Turns {
-    /// So many repetitions in one system call.
-    Repeated(u32),
-    /// So many system calls of one run.
-    Single(u32),
-}
-
-impl Turns {
-    /// Nanoseconds a run; `run` takes how often. `None`: the kernel does not run it.
-    fn mean(self, run: impl Fn(u32) -> Result<RunResult, KernelError>) -> Option<f64> {
-        match self {
-            Turns::Repeated(n) => Some(f64::from(run(n).ok()?.duration_ns)),
-            Turns::Single(n) => {
-                let all = (0..n).map(|_| Some(f64::from(run(1).ok()?.duration_ns)));
-                Some(all.sum::<Option<f64>>()? / f64::from(n))
-            }
+impl Load {
+    fn of(bytes: &[u8], setup: &Setup, settings: &Settings) -> Result<Load, PairError> {
+        const TIMES: usize = 3;
+        let mut all = Vec::with_capacity(TIMES);
+        let mut programs = Vec::new();
+        for _ in 0..TIMES {
+            let begin = Instant::now();
+            let loaded = LoadedObject::load_for_runs(bytes, &setup.load_options(), settings.until);
+            // Unloading is no part of it.
+            let taken = begin.elapsed();
+            programs = loaded.map_err(|source| PairError { second: false, source })?.programs().to_vec();
+            all.push(taken.as_secs_f64() * 1e3);
         }
+        all.sort_unstable_by(f64::total_cmp);
+        Ok(Load { ms: all[TIMES / 2], programs })
     }
-}
-
-/// An input that is timed.
-struct Chosen {
-    input: Input,
-    returns: u32,
-    turns: Turns,
 }
 
 /// One contestant's nanoseconds: by load, round and input.
@@ -295,8 +302,10 @@ struct Contest<'a> {
     objects: usize,
     bytes: &'a [&'a [u8]],
     settings: &'a Settings,
-    load_times: Vec<f64>,
+    loads: Vec<Load>,
     calls: Vec<Calls>,
+    /// Programs that are loaded as copies that are serialized.
+    serialized: BTreeSet<String>,
 }
 
 impl Contest<'_> {
@@ -306,16 +315,9 @@ impl Contest<'_> {
     }
 
     fn program(&self, name: &str, kind: ProgramType) -> Result<Program, TimingError> {
-        let none = |why: Option<String>| Program {
-            name: name.to_owned(),
-            kind: kind.to_string(),
-            skipped: why,
-            facts: Vec::new(),
-            classes: Vec::new(),
-            differ: 0,
-        };
+        let none = |why: &str| Ok(skipped(name, kind, why.to_owned()));
         if let Some(why) = self.why_not(name, kind) {
-            return Ok(none(Some(why)));
+            return Ok(skipped(name, kind, why));
         }
         if let Some(given) = &self.settings.given {
             return self.on_given(name, kind, given.get(name).map_or(&[], Vec::as_slice));
@@ -328,12 +330,11 @@ impl Contest<'_> {
         let contents = self.fill(&mut random, &candidates)?;
         let (chosen, differ) = self.chosen(name, kind, candidates);
         if chosen.is_empty() {
-            return Ok(none(Some("the kernel runs it on none of the inputs".to_owned())));
+            return none("the kernel runs it on none of the inputs");
         }
         let Some(times) = self.times(name, kind, &chosen) else {
-            let why =
-                if self.settings.is_late() { "there was no time" } else { "a run failed that had succeeded before" };
-            return Ok(none(Some(why.to_owned())));
+            let is_late = self.settings.is_late();
+            return none(if is_late { "there was no time" } else { "a run failed that had succeeded before" });
         };
         let estimates = self.settings.costs.map(|costs| {
             estimates::of(
@@ -347,7 +348,7 @@ impl Contest<'_> {
         });
         let estimates = estimates.unwrap_or_default();
         let classes = self.classes(&chosen, &times, &estimates);
-        Ok(Program { facts: self.facts(name), classes, differ, ..none(None) })
+        Ok(self.timed(name, kind, &chosen, classes, differ))
     }
 
     /// All inputs together, and by what is returned.
@@ -365,20 +366,14 @@ impl Contest<'_> {
 
     /// A program on inputs of the caller's, one after the other, each with its own contents of maps.
     fn on_given(&self, name: &str, kind: ProgramType, given: &[inputs::Input]) -> Result<Program, TimingError> {
-        let program = |skipped: Option<&str>| Program {
-            name: name.to_owned(),
-            kind: kind.to_string(),
-            skipped: skipped.map(str::to_owned),
-            facts: Vec::new(),
-            classes: Vec::new(),
-            differ: 0,
-        };
         let program_type = self.settings.program_type.as_deref();
         // Of many as many as there is time for, from all over them.
         let step = given.len().div_ceil(GIVEN).max(1);
         let taken: Vec<inputs::Input> = given.iter().step_by(step).cloned().collect();
         let ready = inputs::filled(self.bytes[0], program_type, &BTreeMap::from([(name.to_owned(), taken)]));
-        let Some(ready) = ready.get(name) else { return Ok(program(Some("it cannot be interpreted"))) };
+        let Some(ready) = ready.get(name) else {
+            return Ok(skipped(name, kind, "it cannot be interpreted".to_owned()));
+        };
         let (mut chosen, mut times, mut differ) = (Vec::new(), Vec::<ByLoad>::new(), 0);
         for one in ready {
             let fillings: Vec<Vec<Entry>> = self.loaded.maps.iter().map(|m| m.holding(one)).collect();
@@ -395,9 +390,23 @@ impl Contest<'_> {
             }
         }
         if chosen.is_empty() {
-            return Ok(program(Some("the kernel runs it on none of the inputs")));
+            return Ok(skipped(name, kind, "the kernel runs it on none of the inputs".to_owned()));
         }
-        Ok(Program { facts: self.facts(name), classes: self.classes(&chosen, &times, &[]), differ, ..program(None) })
+        let classes = self.classes(&chosen, &times, &[]);
+        Ok(self.timed(name, kind, &chosen, classes, differ))
+    }
+
+    /// A program that was timed on these inputs.
+    fn timed(&self, name: &str, kind: ProgramType, chosen: &[Chosen], classes: Vec<Class>, differ: usize) -> Program {
+        Program {
+            name: name.to_owned(),
+            kind: kind.to_string(),
+            skipped: None,
+            serialized: chosen.iter().all(|c| c.goes_on.iter().all(|goes_on| *goes_on)),
+            facts: self.facts(name),
+            classes,
+            differ,
+        }
     }
 
     fn why_not(&self, name: &str, kind: ProgramType) -> Option<String> {
@@ -422,13 +431,13 @@ impl Contest<'_> {
 
     fn facts(&self, name: &str) -> Vec<Facts> {
         let of = |object: usize| {
-            let program = self.loaded.programs(object).iter().find(|p| p.name == name);
+            let program = self.loads[object].programs.iter().find(|p| p.name == name);
             let info = program.and_then(|p| p.info.as_ref());
             Facts {
                 slots: program.map_or(0, |p| p.slots),
                 verified: info.map_or(0, |i| i.verified_insns),
                 jited_bytes: info.map_or(0, |i| i.jited_bytes),
-                load_ms: self.load_times[object],
+                load_ms: self.loads[object].ms,
             }
         };
         (0..self.objects).map(of).collect()
@@ -438,11 +447,15 @@ impl Contest<'_> {
     fn fill(&self, random: &mut Random, inputs: &[Input]) -> Result<BTreeMap<String, Vec<Entry>>, TimingError> {
         let sample: Vec<Vec<u8>> = inputs.iter().take(16).map(|i| i.packet.clone()).collect();
         let given = &self.settings.maps;
-        let known: Vec<&String> = self.loaded.maps.iter().map(|m| &m.name).collect();
+        let own = self.loaded.maps.iter().map(|m| &m.name).filter(|name| *name != serialized::SECTION);
+        let known: Vec<&String> = own.collect();
         if let Some(name) = given.keys().find(|name| !known.contains(name)) {
             return Err(TimingError::Maps(format!("map {name}: all objects must have one that can be filled")));
         }
         let of = |m: &SharedMap| {
+            if m.name == serialized::SECTION {
+                return m.initial.clone();
+            }
             // Without contents of their own maps are made such as programs meet them.
             given.get(&m.name).cloned().unwrap_or_else(|| m.filling(random, &sample))
         };
@@ -451,62 +464,12 @@ impl Contest<'_> {
         Ok(self.loaded.maps.iter().map(|m| m.name.clone()).zip(fillings).collect())
     }
 
-    /// Inputs of as many classes as there are, and for how many an object returns something else than the first.
-    fn chosen(&self, name: &str, kind: ProgramType, candidates: Vec<Input>) -> (Vec<Chosen>, usize) {
-        let mut of_class: BTreeMap<u32, usize> = BTreeMap::new();
-        let mut chosen: Vec<Chosen> = Vec::new();
-        let mut differ = 0;
-        for mut input in candidates {
-            if chosen.len() >= self.settings.inputs || self.settings.is_late() {
-                break;
-            }
-            let run = |input: &Input| self.loaded.run(0, name, input);
-            let mut seen = run(&input);
-            if seen.is_err() && input.context.is_some() && !context_alone(kind) {
-                // Not every context is taken: without one from here on.
-                input.context = None;
-                seen = run(&input);
-            }
-            let Ok(first) = seen else { continue };
-            if (1..self.objects).any(|o| self.loaded.run(o, name, &input).is_ok_and(|r| r.retval != first.retval)) {
-                differ += 1;
-                continue;
-            }
-            let count = of_class.entry(first.retval).or_default();
-            if *count >= MOST_OF_CLASS {
-                continue;
-            }
-            *count += 1;
-            let turns = self.turns(name, kind, &input, &first);
-            chosen.push(Chosen { input, returns: first.retval, turns });
-        }
-        (chosen, differ)
-    }
-
-    /// How an input is run so that a turn is long enough.
-    fn turns(&self, name: &str, kind: ProgramType, input: &Input, first: &RunResult) -> Turns {
-        const FEW: u32 = 64;
-        const MOST: f64 = 100_000.0;
-        const SYSTEM_CALL: Duration = Duration::from_micros(2);
-        if Duration::from_nanos(first.duration_ns.into()) > self.settings.turn * SLOW {
-            return Turns::Single(1);
-        }
-        let turn = self.settings.turn.as_secs_f64() * if kind == ProgramType::XDP { 4.0 } else { 1.0 };
-        if !context_alone(kind)
-            && let Ok(run) = self.loaded.repeat(0, name, input, FEW)
-            && (run.retval, run.data_out.len()) == (first.retval, input.packet.len())
-        {
-            let one = f64::from(run.duration_ns.max(1)) * 1e-9;
-            return Turns::Repeated((turn / one).clamp(f64::from(FEW), MOST) as u32);
-        }
-        Turns::Single((turn / SYSTEM_CALL.as_secs_f64()) as u32)
-    }
-
-    /// By object (the first one again behind the last, then the empty program), load, round and input: nanoseconds. `None`: a run
-    /// failed, or the time was over before two loads had had a round.
+    /// By object (the first one again behind the last, then the empty programs, the second of which goes on behind its exit), load, round
+    /// and input: nanoseconds. `None`: a run failed, or the time was over before two loads had had a round.
     fn times(&self, name: &str, kind: ProgramType, chosen: &[Chosen]) -> Option<Vec<ByLoad>> {
-        let contestants = self.objects + 2;
-        let empty = empty(kind);
+        let empties = [empty(kind), serialized::empty(kind)];
+        let contestants = self.objects + 1 + empties.len();
+        let _awake = (kind == ProgramType::XDP).then(Awake::stay);
         let mut all = vec![vec![Vec::new(); self.settings.loads]; contestants];
         let mut step = Duration::ZERO;
         // One round more than counts: the first warms caches and predictors.
@@ -526,14 +489,18 @@ impl Contest<'_> {
             for turn in 0..contestants {
                 // Nobody is always the first, or always behind the same one.
                 let who = (turn + round + load) % contestants;
-                let of_round =
-                    chosen.iter().map(|Chosen { input, turns, .. }| match (&empty, who == contestants - 1) {
-                        (Some(empty), true) => {
+                let of_round = chosen.iter().map(|Chosen { input, turns, goes_on, .. }| {
+                    let Some(way) = who.checked_sub(self.objects + 1) else {
+                        return turns.mean(|n| self.loaded.repeat(self.side(load, who), name, input, n));
+                    };
+                    // What no object needs is not run.
+                    match &empties[way] {
+                        Some(empty) if goes_on.iter().any(|goes_on| usize::from(*goes_on) == way) => {
                             turns.mean(|n| empty.test_run(&input.packet, input.context.as_deref(), n))
                         }
-                        (None, true) => Some(0.0),
-                        _ => turns.mean(|n| self.loaded.repeat(self.side(load, who), name, input, n)),
-                    });
+                        _ => Some(0.0),
+                    }
+                });
                 let of_round = of_round.collect::<Option<Vec<f64>>>()?;
                 if round > 0 {
                     all[who][load].push(of_round);
@@ -556,14 +523,25 @@ impl Contest<'_> {
         let members: Vec<usize> =
             (0..chosen.len()).filter(|i| returns.is_none_or(|r| chosen[*i].returns == r)).collect();
         let mean = |of_round: &Vec<f64>| members.iter().map(|i| of_round[*i]).sum::<f64>() / members.len() as f64;
-        let empty = &times[self.objects + 1];
+        // The empty program's part in the same rounds.
+        let empty = |who: usize| -> Times {
+            let object = if who == self.objects { 0 } else { who };
+            let of = |i: &usize, load: usize, round: usize| {
+                times[self.objects + 1 + usize::from(chosen[*i].goes_on[object])][load][round][*i]
+            };
+            let of_round = |load, round| members.iter().map(|i| of(i, load, round)).sum::<f64>() / members.len() as f64;
+            let of_load = |(load, rounds): (usize, &Vec<Vec<f64>>)| {
+                (0..rounds.len()).map(|round| of_round(load, round)).collect()
+            };
+            times[self.objects + 1].iter().enumerate().map(of_load).collect()
+        };
         let net = |who: usize| -> Times {
-            let of_load = |(a, e): (&Vec<Vec<f64>>, &Vec<Vec<f64>>)| {
+            let of_load = |(a, e): (&Vec<Vec<f64>>, Vec<f64>)| {
                 // The empty program's time of one round is as disturbed as any: the middle counts.
-                let off = Summary::of(&vec![e.iter().map(mean).collect()]).middle;
+                let off = Summary::of(&vec![e]).middle;
                 a.iter().map(|round| mean(round) - off).collect()
             };
-            times[who].iter().zip(empty).map(of_load).collect()
+            times[who].iter().zip(empty(who)).map(of_load).collect()
         };
         let first = net(0);
         let timed = |who: usize, rng: &mut Rng| {
@@ -576,7 +554,6 @@ impl Contest<'_> {
             };
             Timed { ns: Summary::of(&own), comparison, call: statistics::call(&comparison) }
         };
-        let all_empty: Times = empty.iter().map(|load| load.iter().map(mean).collect()).collect();
         let beside = |to: usize, rng: &mut Rng| {
             let of = (to + 1..self.objects).filter(|_| self.settings.costs.is_some());
             let pair = |of: usize| {
@@ -590,7 +567,7 @@ impl Contest<'_> {
             estimates: estimates.iter().map(|all| estimates::mean(members.iter().map(|i| all[*i]))).collect(),
             returns,
             inputs: members.len(),
-            empty_ns: Summary::of(&all_empty).middle,
+            empty_ns: Summary::of(&empty(0)).middle,
             objects: (0..self.objects).map(|who| timed(who, rng)).collect(),
             again: timed(self.objects, rng),
         }
@@ -607,11 +584,33 @@ fn add(times: &mut [ByLoad], more: Vec<ByLoad>) {
     }
 }
 
+/// A program that was not timed, and why.
+fn skipped(name: &str, kind: ProgramType, why: String) -> Program {
+    Program {
+        name: name.to_owned(),
+        kind: kind.to_string(),
+        skipped: Some(why),
+        serialized: false,
+        facts: Vec::new(),
+        classes: Vec::new(),
+        differ: 0,
+    }
+}
+
 /// A program of a type that does nothing; `None` if the kernel takes no such.
 fn empty(kind: ProgramType) -> Option<RawProgram> {
+    raw(kind, &[verdict(kind), Insn::Exit])
+}
+
+/// What an empty program of a type returns.
+fn verdict(kind: ProgramType) -> Insn {
     /// `XDP_PASS`: 0 would be an error of the program.
-    const PASS: u8 = 2;
+    const PASS: i32 = 2;
     let returned = if kind == ProgramType::XDP { PASS } else { 0 };
-    let instructions = [0xb7, 0, 0, 0, returned, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
-    RawProgram::load(kind, &instructions, &RawOptions::default()).ok()
+    Insn::Mov { width: Width::W64, dst: Reg::R0, src: Src::Imm(returned) }
+}
+
+/// A program of these instructions; `None` if the kernel does not take it.
+fn raw(kind: ProgramType, insns: &[Insn]) -> Option<RawProgram> {
+    RawProgram::load(kind, &encode_all(insns).ok()?, &RawOptions::default()).ok()
 }

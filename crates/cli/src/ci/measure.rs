@@ -93,7 +93,8 @@ fn slots(object: &Object, f: FuncId) -> u64 {
 
 /// Times the programs that can be timed.
 fn time(args: &CiArgs, path: &Path, programs: &mut [Measured]) -> Result<(), Failure> {
-    let settings = Settings { program_type: args.program_type.clone(), ..Settings::default() };
+    // Baselines are held against each other whichever way a kernel lets them be timed.
+    let settings = Settings { program_type: args.program_type.clone(), serialized: false, ..Settings::default() };
     for timed in bench::timed(&[path.to_owned()], &settings, false)? {
         let Some(program) = programs.iter_mut().find(|p| p.name == timed.name) else { continue };
         let ns = timed.classes.first().and_then(|all| all.objects.first()).map(|it| it.ns.middle);

@@ -19,6 +19,8 @@ const LEAST: f64 = 0.03;
 
 /// How often each form is loaded.
 const LOADS: usize = 5;
+/// Rounds for each.
+const ROUNDS: usize = 16;
 
 /// Two forms of a program, on inputs for which it returns the same.
 #[derive(Debug, Clone, Serialize)]
@@ -98,6 +100,8 @@ fn compare(forms: &Forms, args: &ProfileArgs, costs: &'static Costs, checked: &m
         program_type,
         packets: forms.packets.clone(),
         loads: LOADS,
+        rounds: ROUNDS,
+        serialized: false,
         ..Settings::default()
     };
     let objects: Vec<&[u8]> = forms.objects.iter().map(Vec::as_slice).collect();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use bpf_assembly::{Surroundings, functions, object};
 use bpf_kernel::testing::permitted;
 use serde_json::Value;
 
@@ -52,6 +53,7 @@ fn programs_are_timed_beside_each_other() {
     let report: Value = serde_json::from_str(&ran.out).expect("JSON");
     let program = &report["programs"][0];
     assert_eq!((&report["command"], &program["skipped"]), (&"bench".into(), &Value::Null), "{report:#}");
+    assert_eq!(program["serialized"], true, "{report:#}");
     let class = &program["classes"][0];
     assert!(class["inputs"].as_u64() > Some(0) && class["returns"].is_null(), "{report:#}");
     assert_eq!(class["objects"].as_array().map(Vec::len), Some(2));
@@ -69,8 +71,15 @@ fn programs_are_timed_beside_each_other() {
     let rows: Vec<&str> = ran.out.lines().collect();
     assert!(rows[0].starts_with("program,class,inputs,object,ns,") && rows.len() >= 4, "{}", ran.out);
     assert!(rows.iter().all(|row| row.split(',').count() == 14), "{}", ran.out);
+    let text = bench(&[&object, &object], &["--packet", &"00".repeat(64), "--back-to-back"]).expect(0).out;
+    assert!(text.contains("overlapping runs"), "{text}");
     let text = bench(&[&object, &object], &["--packet", &"00".repeat(64)]).expect(0).out;
-    assert!(text.contains("an empty program takes") && text.contains("the first again"), "{text}");
+    assert!(
+        text.contains("each run after the end of the one before")
+            && text.contains("an empty program takes")
+            && text.contains("the first again"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -81,4 +90,28 @@ fn an_object_that_does_not_load_is_named() {
     let [good, bad] = ["xdp_count.o", "hooks.o"].map(example);
     let said = bench(&[&good, &bad], &[]).expect(2).err;
     assert!(said.contains("hooks.o") && !said.contains("xdp_count.o"), "{said}");
+}
+
+#[test]
+fn a_legacy_load_that_ends_runs_is_told() {
+    if !permitted() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let serialized = |name: &str, body: &str| -> Value {
+        let text = format!("prog:\n{body}\nexit\n");
+        let object =
+            object(&Surroundings::default(), &functions(&text, "socket").expect("assembles")).expect("an object");
+        let path = folder.path().join(name);
+        fs::write(&path, object).expect("written");
+        let ran = bench(&[&path], &["--packet", &"00".repeat(400), "--json", "-"]).expect(0);
+        let report: Value = serde_json::from_str(&ran.out).expect("JSON");
+        report["programs"][0]["serialized"].clone()
+    };
+    assert_eq!(serialized("inside.o", "r6 = r1\nr0 = *(u32 *)skb[12]\nr0 = 0"), true);
+    assert_eq!(serialized("behind.o", "r6 = r1\nr0 = *(u32 *)skb[4000]\nr0 = 1"), false);
+    // It goes through the packet from run to run (in `cb`): each run is one of its own.
+    let moving =
+        "r6 = r1\nr7 = *(u32 *)(r6 + 48)\nr2 = r7\nr2 += 4\n*(u32 *)(r6 + 48) = r2\nr0 = *(u8 *)skb[r7]\nr0 = 0";
+    assert_eq!(serialized("moving.o", moving), true);
 }

@@ -162,7 +162,8 @@ fn middle(mut all: Vec<f64>) -> f64 {
 }
 
 fn middle_of_sorted(all: &[f64]) -> f64 {
-    let quarter = all.len() / 4;
+    // Of three the one in the middle.
+    let quarter = (all.len() + 1) / 4;
     let half = &all[quarter..all.len() - quarter];
     half.iter().sum::<f64>() / half.len() as f64
 }
@@ -198,6 +199,13 @@ mod tests {
             assert!(low <= value && value <= high);
         }
         call(&comparison)
+    }
+
+    #[test]
+    fn the_middle_is_of_the_half_between_short_and_long() {
+        let of = |n: usize| middle((0..n).map(|i| if i + 1 == n { 100.0 } else { i as f64 }).collect());
+        assert!(of(0).is_nan());
+        assert_eq!([1, 2, 3, 4, 5, 7, 8].map(of), [100.0, 50.0, 1.0, 1.5, 2.0, 3.0, 3.5]);
     }
 
     #[test]
