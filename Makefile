@@ -107,7 +107,7 @@ RUN_TIME_MORE ?= $(wildcard $(TARGET)/farm-debian)
 run-time: build
 	scripts/run-time --bin $(BPF_OPT) $(RUN_TIME_FLAGS) $(BENCH_DIRS) $(RUN_TIME_MORE)
 # What bench tells of an object beside itself, and beside one with five dependent multiplications more.
-BENCH_CHECK ?= $(foreach n,k2/07-socket-0 k2/08-socket-1 k2/17-from-network k2/16-xdp_map_access public/es-new_linux-sockex2_kern public/es-cilium-examples-tcx_bpf_bpfel,$(wildcard $(BENCH)/$(n).o))
+BENCH_CHECK ?= $(foreach n,k2/07-socket-0 k2/08-socket-1 k2/17-from-network public/es-new_linux-sockex2_kern public/es-cilium-examples-tcx_bpf_bpfel,$(wildcard $(BENCH)/$(n).o))
 bench-check: build
 	$(CARGO) build --release -q -p bpf-bench --bin chain
 	scripts/bench-check --bin $(BPF_OPT) --chain $(TARGET)/release/chain $(BENCH_CHECK_FLAGS) $(BENCH_CHECK)

@@ -1030,11 +1030,12 @@ pub struct BenchArgs {
     /// Seed of inputs and map contents
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How often each object is loaded: the kernel puts the code somewhere else each time
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(2..=64))]
+    /// How often each object is loaded: the kernel puts the code somewhere else each time. XDP programs are timed in twelve of the loads
+    /// at most
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u16).range(2..=64))]
     pub loads: u16,
     /// Rounds for each load; of XDP a quarter, each sixteen times as long
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
     /// Let the processor begin with a run while it is still at work on the one before: what operations wait for is hidden then (throughput)
     /// [default: a run begins when the one before has ended (latency)]

@@ -61,7 +61,7 @@ pub struct Settings {
     pub given: Option<BTreeMap<String, Vec<crate::inputs::Input>>>,
     /// Seed of inputs, map contents and draws.
     pub seed: u64,
-    /// How often each object is loaded.
+    /// How often each object is loaded. XDP programs are timed in twelve of the loads at most.
     pub loads: usize,
     /// Rounds for each load; of XDP a quarter, each sixteen times as long: its test runs cost milliseconds besides.
     pub rounds: usize,
@@ -95,8 +95,8 @@ impl Default for Settings {
             maps: BTreeMap::new(),
             given: None,
             seed: 1,
-            loads: 12,
-            rounds: 12,
+            loads: 24,
+            rounds: 16,
             turn: Duration::from_micros(100),
             serialized: true,
             candidates: 256,
@@ -429,6 +429,11 @@ impl Contest<'_> {
         if kind == ProgramType::XDP { self.settings.rounds.div_ceil(4) } else { self.settings.rounds }
     }
 
+    fn loads(&self, kind: ProgramType) -> usize {
+        const OF_XDP: usize = 12;
+        if kind == ProgramType::XDP { self.settings.loads.min(OF_XDP) } else { self.settings.loads }
+    }
+
     fn facts(&self, name: &str) -> Vec<Facts> {
         let of = |object: usize| {
             let program = self.loads[object].programs.iter().find(|p| p.name == name);
@@ -470,11 +475,12 @@ impl Contest<'_> {
         let empties = [empty(kind), serialized::empty(kind)];
         let contestants = self.objects + 1 + empties.len();
         let _awake = (kind == ProgramType::XDP).then(Awake::stay);
-        let mut all = vec![vec![Vec::new(); self.settings.loads]; contestants];
+        let loads = self.loads(kind);
+        let mut all = vec![vec![Vec::new(); loads]; contestants];
         let mut step = Duration::ZERO;
         // One round more than counts: the first warms caches and predictors.
         let rounds = 0..=self.rounds(kind);
-        for (round, load) in rounds.flat_map(|round| (0..self.settings.loads).map(move |load| (round, load))) {
+        for (round, load) in rounds.flat_map(|round| (0..loads).map(move |load| (round, load))) {
             // The loads need not have been timed equally often.
             if self.settings.until.is_some_and(|until| Instant::now() + step > until) {
                 match (round, load) {
