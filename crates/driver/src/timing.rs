@@ -20,6 +20,7 @@
 
 mod awake;
 mod chosen;
+mod empty;
 mod estimates;
 mod serialized;
 mod statistics;
@@ -27,8 +28,8 @@ mod statistics;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use bpf_isa::{Costs, Insn, Reg, Src, Width, encode_all};
-use bpf_kernel::{Entry, LoadedObject, ProgramType, ProgramVerdict, RawOptions, RawProgram};
+use bpf_isa::Costs;
+use bpf_kernel::{Entry, LoadedObject, ProgramType, ProgramVerdict};
 use fastrand::Rng;
 
 use crate::difftest::calls::Calls;
@@ -40,7 +41,7 @@ use crate::difftest::{Input, PairError, Random, Setup, why_not_run};
 use crate::estimate::Estimate;
 use crate::inputs;
 use awake::Awake;
-use chosen::Chosen;
+use chosen::{Chooser, Chosen};
 use statistics::Times;
 pub use statistics::{Bounded, Call, Comparison, Summary};
 
@@ -328,7 +329,7 @@ impl Contest<'_> {
         let most = self.settings.candidates;
         let candidates = made(kind, &mut random, most.min(source.map_or(most, <[_]>::len)), source, &words);
         let contents = self.fill(&mut random, &candidates)?;
-        let (chosen, differ) = self.chosen(name, kind, candidates);
+        let (chosen, differ) = self.chooser(name, kind).chosen(candidates);
         if chosen.is_empty() {
             return none("the kernel runs it on none of the inputs");
         }
@@ -378,7 +379,7 @@ impl Contest<'_> {
         for one in ready {
             let fillings: Vec<Vec<Entry>> = self.loaded.maps.iter().map(|m| m.holding(one)).collect();
             self.loaded.fill(&fillings).map_err(TimingError::Maps)?;
-            let (one, others) = self.chosen(name, kind, vec![one.input.clone()]);
+            let (one, others) = self.chooser(name, kind).chosen(vec![one.input.clone()]);
             differ += others;
             // What is looked at before has left something there.
             self.loaded.fill(&fillings).map_err(TimingError::Maps)?;
@@ -394,6 +395,19 @@ impl Contest<'_> {
         }
         let classes = self.classes(&chosen, &times, &[]);
         Ok(self.timed(name, kind, &chosen, classes, differ))
+    }
+
+    fn chooser<'b>(&'b self, name: &'b str, kind: ProgramType) -> Chooser<'b> {
+        Chooser {
+            loaded: &self.loaded,
+            objects: self.objects,
+            name,
+            kind,
+            serialized: self.serialized.contains(name),
+            most: self.settings.inputs,
+            turn: self.settings.turn,
+            until: self.settings.until,
+        }
     }
 
     /// A program that was timed on these inputs.
@@ -472,7 +486,7 @@ impl Contest<'_> {
     /// By object (the first one again behind the last, then the empty programs, the second of which goes on behind its exit), load, round
     /// and input: nanoseconds. `None`: a run failed, or the time was over before two loads had had a round.
     fn times(&self, name: &str, kind: ProgramType, chosen: &[Chosen]) -> Option<Vec<ByLoad>> {
-        let empties = [empty(kind), serialized::empty(kind)];
+        let empties = [empty::empty(kind), serialized::empty(kind)];
         let contestants = self.objects + 1 + empties.len();
         let _awake = (kind == ProgramType::XDP).then(Awake::stay);
         let loads = self.loads(kind);
@@ -601,22 +615,4 @@ fn skipped(name: &str, kind: ProgramType, why: String) -> Program {
         classes: Vec::new(),
         differ: 0,
     }
-}
-
-/// A program of a type that does nothing; `None` if the kernel takes no such.
-fn empty(kind: ProgramType) -> Option<RawProgram> {
-    raw(kind, &[verdict(kind), Insn::Exit])
-}
-
-/// What an empty program of a type returns.
-fn verdict(kind: ProgramType) -> Insn {
-    /// `XDP_PASS`: 0 would be an error of the program.
-    const PASS: i32 = 2;
-    let returned = if kind == ProgramType::XDP { PASS } else { 0 };
-    Insn::Mov { width: Width::W64, dst: Reg::R0, src: Src::Imm(returned) }
-}
-
-/// A program of these instructions; `None` if the kernel does not take it.
-fn raw(kind: ProgramType, insns: &[Insn]) -> Option<RawProgram> {
-    RawProgram::load(kind, &encode_all(insns).ok()?, &RawOptions::default()).ok()
 }

@@ -34,7 +34,7 @@ use bpf_object::{Addition, NewReference, NewSection, Object, SectionUse, WriteOp
 use bpf_platform::maps;
 use bpf_program::{Block, BlockId, Function, Op, Terminator};
 
-use super::{raw, verdict};
+use super::empty::{raw, verdict};
 use crate::difftest::scenario::Loaded;
 use crate::instrument::{lowered, marker};
 use crate::module::{Module, is_program};
