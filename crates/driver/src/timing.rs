@@ -12,7 +12,7 @@
 //! Times are those that the kernel takes of its repetitions, whole nanoseconds: around the system call stand, for XDP, milliseconds in
 //! which it puts the program into its dispatcher (`bpf_prog_change_xdp`, which waits for a grace period of RCU).
 //!
-//! A run begins when the one before has ended ([`serialized`]), where the kernel takes that; else, and on request, it begins while an
+//! A run begins when the one before has ended (`timing/serialized.rs`), where the kernel takes that; else, and on request, it begins while an
 //! out-of-order core is still at work on another, and what an operation waits for does not show.
 //!
 //! A test run repeats a program on the packet as it has left it. An input that is another one then (a header went, a lifetime ended) is
