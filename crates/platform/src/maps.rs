@@ -13,6 +13,8 @@ const fn v(major: u16, minor: u16) -> KernelVersion {
 
 /// `BPF_MAP_TYPE_UNSPEC`: the kernel makes no such map; a loader has yet to set the type.
 pub const UNSPEC: u32 = 0;
+/// `BPF_F_MMAPABLE` in `linux/bpf.h`, a flag of arrays: user space may map their memory.
+pub const MMAPABLE: u32 = 1 << 10;
 /// `BPF_MAP_TYPE_HASH`.
 pub const HASH: u32 = 1;
 /// `BPF_MAP_TYPE_ARRAY`.
@@ -150,7 +152,7 @@ const FLAGS: [(u32, &str, KernelVersion); 18] = [
     (1 << 7, "BPF_F_RDONLY_PROG", v(5, 2)),
     (1 << 8, "BPF_F_WRONLY_PROG", v(5, 2)),
     (1 << 9, "BPF_F_CLONE", v(5, 4)),
-    (1 << 10, "BPF_F_MMAPABLE", v(5, 5)),
+    (MMAPABLE, "BPF_F_MMAPABLE", v(5, 5)),
     (1 << 11, "BPF_F_PRESERVE_ELEMS", v(5, 10)),
     (1 << 12, "BPF_F_INNER_MAP", v(5, 10)),
     (1 << 13, "BPF_F_LINK", v(6, 4)),

@@ -53,8 +53,6 @@ const BRANCHES: usize = 4;
 const FACTOR: u64 = 6_364_136_223_846_793_005;
 /// What is added to it then.
 const INCREMENT: u64 = 1_442_695_040_888_963_407;
-/// `BPF_F_MMAPABLE` in linux/bpf.h.
-const MMAPABLE: u32 = 1 << 10;
 /// Brings the next bit to the front.
 const SHIFT: Insn = Insn::Alu { op: AluOp::Lsh, width: Width::W64, dst: Reg::R3, src: Src::Imm(1) };
 /// What a branch goes past.
@@ -135,21 +133,20 @@ impl Additions {
 /// The program that goes on behind its exits until all is done.
 fn serialized(f: &Function, marker: u32) -> Function {
     let mut new = f.clone();
-    let op = |insn| Op::new(insn);
     let mut add = |ops: Vec<Op>, term| {
         new.blocks.push(Block { ops, term });
         new.layout.push(BlockId(new.blocks.len() as u32 - 1));
     };
     let first = f.blocks.len() as u32;
-    let mut ops: Vec<Op> = drawn(Imm64Kind::Const, u64::from(marker) << 32).map(op).into();
+    let mut ops: Vec<Op> = drawn(Imm64Kind::Const, u64::from(marker) << 32).map(Op::new).into();
     for step in 0..BRANCHES as u32 {
         let (other, next) = (BlockId(first + 2 * step + 1), BlockId(first + 2 * step + 2));
         let (dst, src) = (Reg::R3, Src::Imm(0));
         let branch =
             Terminator::Branch { cond: Cond::Slt, width: Width::W64, dst, src, taken: next, fall: other, origin: None };
         add(ops, branch);
-        add(vec![op(OTHER)], Terminator::Goto(next));
-        ops = vec![op(SHIFT)];
+        add(vec![Op::new(OTHER)], Terminator::Goto(next));
+        ops = vec![Op::new(SHIFT)];
     }
     add(ops, Terminator::Exit { origin: None });
     for &b in &f.layout {
@@ -196,7 +193,7 @@ pub(super) fn after(state: u64, runs: u32) -> u64 {
 /// An empty program with the same behind it; `None` if the kernel takes no such.
 pub(super) fn empty(kind: ProgramType) -> Option<RawProgram> {
     // As the loader makes it.
-    let state = Map::create_with(maps::ARRAY, 4, SIZE as u32, 1, MMAPABLE, None).ok()?;
+    let state = Map::create_with(maps::ARRAY, 4, SIZE as u32, 1, maps::MMAPABLE, None).ok()?;
     let draw = drawn(Imm64Kind::MapValue, (AT as u64) << 32 | u64::from(state.fd().cast_unsigned()));
     let mut insns = vec![verdict(kind)];
     insns.extend(draw);

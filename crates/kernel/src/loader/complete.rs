@@ -6,14 +6,13 @@
 //! holds, the map is *open*, for the reason that is returned here: it is not made for all programs, but for each as its
 //! first form needs it ([`super::open_maps`]).
 
-use bpf_platform::maps::{self, OpenSize};
+use bpf_platform::maps::{self, MMAPABLE, OpenSize};
 
 use crate::sys::Definition;
 
-/// `BPF_F_NO_PREALLOC`, `BPF_F_NUMA_NODE` and `BPF_F_MMAPABLE` in linux/bpf.h.
+/// `BPF_F_NO_PREALLOC` and `BPF_F_NUMA_NODE` in linux/bpf.h.
 pub(super) const NO_PREALLOC: u32 = 1;
 const NUMA_NODE: u32 = 1 << 2;
-const MMAPABLE: u32 = 1 << 10;
 
 /// The flags a map is made with. Tries and the storage of kernel objects are never filled beforehand, and arenas always
 /// shared with user space: the kernel wants these flags (`trie_alloc`, `bpf_local_storage_map_alloc_check`,

@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use bpf_platform::maps;
+use bpf_platform::maps::{self, MMAPABLE};
 use bpf_testgen::assembly::{self, AssemblyError, Map, Surroundings, Variable};
 use bpf_testgen::random::Rng;
 
@@ -21,8 +21,6 @@ pub const OUTER: &str = "outer";
 pub const RESULTS: &str = "results";
 /// How many results there are.
 pub const RESULT_COUNT: u32 = 128;
-/// `BPF_F_MMAPABLE` in `linux/bpf.h`.
-pub const MMAPABLE: u32 = 1 << 10;
 /// The section of a program. Not `xdp`: there each test run of several repetitions waits some 20 ms for the kernel to patch
 /// its dispatcher (`bpf_prog_change_xdp`, net/core/filter.c).
 const SECTION: &str = "tc";

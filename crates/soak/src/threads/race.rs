@@ -13,11 +13,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bpf_kernel::{KernelError, LoadOptions, LoadedObject, Map, SharedWords};
-use bpf_platform::maps;
+use bpf_platform::maps::{self, MMAPABLE};
 use bpf_testgen::random::Rng;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::program::{Home, MMAPABLE, OUTER, RESULT_COUNT, RESULTS, SHARED};
+use super::program::{Home, OUTER, RESULT_COUNT, RESULTS, SHARED};
 use super::script::{OWN, Script, WORDS};
 
 /// Runs of a program for one call.
