@@ -692,7 +692,7 @@ pub struct OptArgs {
     #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
     pub program_type: Option<String>,
     /// By how much the work of the kernel's verifier on a program may grow; two instructions always may, none with `--goal
-    /// verifier` [default: 2; of `specialize` 300, and 1,000 instructions always may]
+    /// verifier` [default: 2, and with `--goal latency` 200 instructions always may; of `specialize` 300, and 1,000 instructions]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub max_verifier_growth: Option<f64>,
     /// Never merge accesses to neighbouring places of shared memory, nor read more of it than before, nor make an atomic add of
@@ -1382,6 +1382,7 @@ impl OptArgs {
         // A table may be more work than a call. How much more is told.
         let (growth, free_verifier_growth) = match (self.max_verifier_growth, &self.declared) {
             (None, Some(_)) => (300.0, 1000),
+            (None, None) => (Options::default().max_verifier_growth, Options::free_growth(goal)),
             _ => (Options::default().max_verifier_growth, Options::default().free_verifier_growth),
         };
         let leveled = Options { goal, ..Options::default() }.at_level(self.level().unwrap_or_default());

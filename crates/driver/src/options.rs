@@ -137,6 +137,17 @@ impl Options {
 }
 
 impl Options {
+    /// What [`Options::free_verifier_growth`] is to be for a goal, where the user says nothing. Code that is copied for the usual way
+    /// is walked twice, which is nothing beside what a verifier takes (1,000,000 instructions, `BPF_COMPLEXITY_LIMIT_INSNS` in
+    /// include/linux/bpf.h).
+    #[must_use]
+    pub fn free_growth(goal: Goal) -> u64 {
+        match goal {
+            Goal::Latency(_) => 200,
+            _ => Options::default().free_verifier_growth,
+        }
+    }
+
     /// Whether the search is to end soon, whatever comes of it, as at level 2.
     pub(crate) fn is_short(&self) -> bool {
         self.patience == SHORT

@@ -80,6 +80,11 @@ impl Profile {
             (Terminator::MayGoto { .. }, None) => Some(share),
             (Terminator::Branch { cond, .. }, Some(counted)) if *cond == counted => Some(share),
             (Terminator::Branch { cond, .. }, Some(counted)) if Some(*cond) == counted.negate() => Some(1.0 - share),
+            // A test of some bits in the place of a comparison of those with 0.
+            (Terminator::Branch { cond: Cond::Set, .. }, Some(Cond::Ne)) => Some(share),
+            (Terminator::Branch { cond: Cond::Ne, .. }, Some(Cond::Set)) => Some(share),
+            (Terminator::Branch { cond: Cond::Set, .. }, Some(Cond::Eq)) => Some(1.0 - share),
+            (Terminator::Branch { cond: Cond::Eq, .. }, Some(Cond::Set)) => Some(1.0 - share),
             _ => None,
         }
     }

@@ -71,7 +71,9 @@ fn indirect(v: &View, j: usize) -> Option<Rewrite> {
     let Insn::LdInd { size, src: p, imm } = v.ops[j].insn else { return None };
     let i = v.ops[..j].iter().rposition(|o| o.insn.defs().contains(p))?;
     let is_read = v.ops[i + 1..j].iter().any(|o| o.insn.uses().contains(p));
-    if is_read || v.ops[i].link.is_some() || v.live_after(j).regs.contains(p) {
+    // What the load leaves in the register is nothing of the sum.
+    let is_read_later = !v.ops[j].insn.defs().contains(p) && v.live_after(j).regs.contains(p);
+    if is_read || v.ops[i].link.is_some() || is_read_later {
         return None;
     }
     let insn = match v.ops[i].insn {

@@ -62,6 +62,7 @@ pub(crate) fn judge(
         LiveOut::Exit => push_difference(cx, a.exit.regs[0], b.exit.regs[0], &mut differ),
     }
     push_difference(cx, a.exit.world, b.exit.world, &mut differ);
+    push_difference(cx, a.exit.reach, b.exit.reach, &mut differ);
     push_difference(cx, a.exit.ctx_version, b.exit.ctx_version, &mut differ);
     let frame = cx.lookup(&VarKey::Frame);
     let (mut sa, mut sb) = (a.exit.clone(), b.exit.clone());

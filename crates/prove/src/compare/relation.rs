@@ -69,12 +69,15 @@ pub struct Known {
     pub twins: Twins,
     /// What it holds in a register and in its frame.
     pub spills: Vec<Spill>,
+    /// How long the new side has found the packet to be, where the old side has yet to ask for as much: what the old side
+    /// holds in a register, or nothing, and so many bytes more.
+    pub ahead: Option<(Option<Reg>, i64)>,
 }
 
 impl Known {
     /// Without what the old side holds twice.
     pub fn plain(&self) -> Known {
-        Known { moved: self.moved.clone(), ..Known::default() }
+        Known { moved: self.moved.clone(), ahead: self.ahead, ..Known::default() }
     }
 
     /// Whether the old side holds nothing twice, as far as is known.

@@ -20,6 +20,7 @@ use crate::symbolic::context::{Context, SatResult};
 use crate::symbolic::entry::{Entry, register_regions};
 use crate::symbolic::state::{SymbolicState, memory_of};
 use crate::symbolic::straight::{Help, straight};
+use crate::symbolic::symex::packets::is_reach;
 use crate::symbolic::symex::{Side, Stop, Sym};
 use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::TermId;
@@ -203,7 +204,13 @@ fn compare_in(
         let holds = held(cx, env, kind, &entry, jump, taken)?;
         cx.assumptions.extend(holds);
     }
-    let entry_new = displaced(cx, env, kind, &entry, stretch)?;
+    let mut entry_new = displaced(cx, env, kind, &entry, stretch)?;
+    if let Some((r, k)) = stretch.known.ahead {
+        let start = r.map_or_else(|| cx.terms.constant(64, 0), |r| entry.regs[r.index()]);
+        entry_new.reach = cx.terms.add_const(start, k);
+        let is_reach = is_reach(cx, entry_new.reach);
+        cx.assumptions.push(is_reach);
+    }
     let exits = (side_exits(old) > 0).then(SideExits::default);
     let mut help = Help { before, learn: true, sweep: swept.then(Sweep::default), exits };
     // Bytes of the packet that the old side has accessed on its way here.
@@ -215,7 +222,7 @@ fn compare_in(
     let (a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
     cx.old_accesses = Some(OldAccesses::new(&a.log));
     let mut help = Help { before: &before_new, ..help };
-    let (b, cb) = straight(cx, env, kind, Side::New, entry_new, new, tb, &mut help)?;
+    let (mut b, cb) = straight(cx, env, kind, Side::New, entry_new, new, tb, &mut help)?;
     // On a path: where both go its way. That they turn alike may have been shown before, but then by another attempt, in
     // which the old side's reads and lookups found something else.
     if help.exits.as_ref().is_some_and(|exits| !exits.agree(cx)) {
@@ -228,6 +235,13 @@ fn compare_in(
         End::Exit => LiveOut::Exit,
         _ => LiveOut::Block(live),
     };
+    let mut ahead = None;
+    if let LiveOut::Block(_) = live_out {
+        ahead = is_ahead(cx, guard, &a.exit, &b.exit);
+        if ahead.is_some() {
+            b.exit.reach = a.exit.reach;
+        }
+    }
     let judged = loop {
         let judged = judge(cx, guard, &a, &b, &live_out, &moved, vec![], options);
         // Where a live place holds something else, it may be something that can be told.
@@ -251,7 +265,7 @@ fn compare_in(
         Judged::Unknown(why) => return Ok(Err(why)),
     }
     let known = match live_out {
-        LiveOut::Block(l) => Known { moved, twins: twins(cx, &a, l), spills: spills(cx, &a, l, stretch) },
+        LiveOut::Block(l) => Known { moved, twins: twins(cx, &a, l), spills: spills(cx, &a, l, stretch), ahead },
         _ => Known { moved, ..Known::default() },
     };
     let tru = cx.terms.tru();
@@ -277,6 +291,31 @@ fn compare_in(
         _ => Relation::Unrelated,
     };
     Ok(Ok((relation, known)))
+}
+
+/// How long the new side has found the packet to be, if the old side has not found as much yet and the length can be told.
+/// What the old side has found counts for nothing from here on: where the two are found to have asked for the same in the
+/// end, that is at least what the new side has asked for here, and so more than the old side has.
+fn is_ahead(cx: &mut Context, guard: TermId, old: &SymbolicState, new: &SymbolicState) -> Option<(Option<Reg>, i64)> {
+    if old.reach == new.reach {
+        return None;
+    }
+    let less = cx.terms.ult(old.reach, new.reach);
+    let more = cx.terms.ult(new.reach, old.reach);
+    // The same after all, or less.
+    if matches!(cx.check_sat(guard, &[less]), SatResult::Unsat)
+        || !matches!(cx.check_sat(guard, &[more]), SatResult::Unsat)
+    {
+        return None;
+    }
+    let (base, end) = cx.terms.split_offset(new.reach);
+    if cx.terms.as_const(base) == Some(0) {
+        return Some((None, end));
+    }
+    Reg::all().filter(|r| *r != Reg::R10).find_map(|r| {
+        let (at, k) = cx.terms.split_offset(old.regs[r.index()]);
+        (at == base).then_some((Some(r), end.wrapping_sub(k)))
+    })
 }
 
 /// What a condition always is, if it is always the same.

@@ -377,6 +377,7 @@ impl Product<'_> {
                 moved: known.moved.iter().copied().filter(|(p, _)| wanted(*p)).collect(),
                 twins: known.twins.iter().copied().filter(either).collect(),
                 spills: known.spills.iter().copied().filter(|(_, off, n)| is_read(*off, *n, &live.stack)).collect(),
+                ahead: known.ahead,
             };
             next
         };

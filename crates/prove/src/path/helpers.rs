@@ -38,20 +38,17 @@ fn follows(name: &str) -> bool {
 impl Walk<'_, '_, '_> {
     /// A legacy packet load.
     pub(super) fn packet_load(&mut self, op: &Op) -> Result<(), End> {
-        let before = self.sym.state.clone();
-        let done = exec(&mut self.sym, op);
+        let (size, index, imm) = match op.insn {
+            Insn::LdAbs { size, imm } => (size.bytes(), None, imm),
+            Insn::LdInd { size, src, imm } => (size.bytes(), Some(self.sym.state.regs[src.index()]), imm),
+            _ => return Err(End::Trail),
+        };
+        let offset = self.sym.load_offset(index, imm);
+        let offset = self.sym.cx.terms.extract(offset, 0, 32);
         let Some(Step::Packet(found)) = self.next() else { return Err(End::Trail) };
-        let event = self.event();
-        self.restore(&before, false);
-        let offset = match done {
-            Ok(()) => self.sym.cx.events.get((event as usize).wrapping_sub(1)).and_then(|e| e.args.get(1).copied()),
-            Err(_) => None,
-        };
-        let size = match op.insn {
-            Insn::LdAbs { size, .. } | Insn::LdInd { size, .. } => size.bytes(),
-            _ => 0,
-        };
-        let known = offset.filter(|o| self.observe(*o) as i32 >= 0);
+        let dead = dead_value(self.sym.cx);
+        self.sym.state.regs[..6].fill(dead);
+        let known = Some(offset).filter(|o| self.observe(*o) as i32 >= 0);
         if let Some(offset) = known {
             let zero = self.sym.cx.terms.constant(32, 0);
             let negative = self.sym.cx.terms.slt(offset, zero);

@@ -80,7 +80,12 @@ impl Field {
                 let row = Effects::of(insn, symbol.is_some());
                 !row.changes_context && !row.touches_everything
             }
-            EventKind::Atomic(_) | EventKind::CtxRead(..) | EventKind::LegacyLoad(_) | EventKind::Fence(..) => true,
+            EventKind::Atomic(_)
+            | EventKind::CtxRead(..)
+            | EventKind::LegacyLoad(_)
+            | EventKind::PacketBytes
+            | EventKind::PacketReach
+            | EventKind::Fence(..) => true,
             EventKind::CoreStore(..) => false,
         }
     }

@@ -126,10 +126,7 @@ impl World<'_> {
     /// stored there. Calls without effect and stores to fields of the context are nothing to it.
     pub(super) fn followed_load(&self, load: &PacketLoad) -> Result<Option<&PacketLoad>, Fault> {
         let Some(Follow { old, .. }) = self.follow else { return Ok(None) };
-        let same = |l: &&PacketLoad| {
-            (l.calls, l.offset, l.size) == (load.calls, load.offset, load.size)
-                && same_memory(&l.packet, &load.packet, &self.initial)
-        };
+        let same = |l: &&PacketLoad| (l.offset, l.size) == (load.offset, load.size) && self.is_of_the_same(l, load);
         let at = self.recording.packet_loads.len();
         if let Some(same) = old.packet_loads.get(at).filter(same) {
             return Ok(Some(same));
@@ -140,6 +137,26 @@ impl World<'_> {
             true => Ok(first),
             false => Err(Fault::Unmodelled("equal packet loads that find different bytes".into())),
         }
+    }
+
+    /// The byte that a load of the old side has found at an offset, where this one now looks for it.
+    pub(super) fn followed_byte(&self, load: &PacketLoad, at: i64) -> Result<Option<u8>, Fault> {
+        let Some(Follow { old, .. }) = self.follow else { return Ok(None) };
+        let byte = |l: &PacketLoad| {
+            let behind = i64::from(l.offset) + i64::from(l.size) - 1 - at;
+            (0..i64::from(l.size)).contains(&behind).then(|| (l.found >> (8 * behind)) as u8)
+        };
+        let mut all = old.packet_loads.iter().filter(|l| self.is_of_the_same(l, load)).filter_map(byte);
+        let first = all.next();
+        match all.all(|b| first == Some(b)) {
+            true => Ok(first),
+            false => Err(Fault::Unmodelled("packet loads that find different bytes in one place".into())),
+        }
+    }
+
+    /// Whether two loads are from the same packet: with as many calls before that may change it, and the same stored there.
+    fn is_of_the_same(&self, a: &PacketLoad, b: &PacketLoad) -> bool {
+        a.calls == b.calls && same_memory(&a.packet, &b.packet, &self.initial)
     }
 
     /// Whether what the new side asks now, and the old one does not, may be a call that stands elsewhere there. It may have no

@@ -58,8 +58,8 @@ pub(super) struct PacketLoad {
     /// What was stored to the packet before.
     pub(super) packet: FxHashMap<u64, u8>,
     pub(super) found: u64,
-    /// The world after it.
-    pub(super) world: u32,
+    /// The world after it, if it is an event.
+    pub(super) world: Option<u32>,
     /// What others have written by then.
     pub(super) writes: Vec<(u64, u8)>,
 }

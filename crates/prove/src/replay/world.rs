@@ -124,7 +124,7 @@ impl World<'_> {
         let mut at = 0;
         while at < v.len() && v.len() < 64 {
             for (i, e) in self.cx.events.iter().enumerate() {
-                let silent = matches!(e.what, EventKind::Fence(..) | EventKind::Atomic(_));
+                let silent = matches!(e.what, EventKind::Fence(..) | EventKind::Atomic(_) | EventKind::PacketReach);
                 if silent && self.eval(e.before) == v[at] && !v.contains(&(i as u64 + 1)) {
                     v.push(i as u64 + 1);
                 }
@@ -204,6 +204,39 @@ impl World<'_> {
             }
         }
         self.cell(|v| VarKey::CtxField(off, n, v)).unwrap_or(0)
+    }
+
+    /// What a legacy load in the packet finds: the bytes that the old side's loads have found, else those of the formula.
+    fn packet_bytes(&mut self, load: &PacketLoad) -> Result<u64, Fault> {
+        let mut value = 0;
+        for at in (load.offset.into()..).take(load.size as usize) {
+            let byte = match self.followed_byte(load, at)? {
+                Some(byte) => byte,
+                None => self.packet_byte(at)?,
+            };
+            value = value << 8 | u64::from(byte);
+        }
+        Ok(value)
+    }
+
+    /// The byte of the packet at an offset, as the formula has it now; where that asks for none, any will do.
+    fn packet_byte(&mut self, at: i64) -> Result<u8, Fault> {
+        let present = self.present();
+        let mut found = None;
+        for (key, t, _) in self.cx.variables() {
+            let VarKey::PacketByte(id, k) = key else { continue };
+            let Some(event) = self.cx.events.get(id as usize - 1) else { continue };
+            let (before, base) = (event.before, event.args[0]);
+            if !present.contains(&self.eval(before)) || self.eval(base).wrapping_add(k as u64) != at as u64 {
+                continue;
+            }
+            let byte = self.eval(t) as u8;
+            if found.is_some_and(|other| other != byte) {
+                return Err(Fault::Unmodelled(format!("a byte of the packet at {at} that is two")));
+            }
+            found = Some(byte);
+        }
+        Ok(found.unwrap_or(0))
     }
 
     /// A packet pointer; where the formula has none, the packet is empty.
@@ -387,20 +420,23 @@ impl Host for World<'_> {
     fn legacy_load(&mut self, context: u64, offset: i32, size: Size) -> Result<Option<u64>, Fault> {
         let packet = self.overlay.iter().filter(|(a, _)| in_packet(**a)).map(|(a, b)| (*a, *b)).collect();
         let calls = self.recording.calls_that_see();
-        let mut load = PacketLoad { calls, offset, size: size.bytes(), packet, found: 0, world: 0, writes: vec![] };
+        let mut load = PacketLoad { calls, offset, size: size.bytes(), packet, found: 0, world: None, writes: vec![] };
         match self.followed_load(&load)? {
             Some(old) => {
                 (load.found, load.world) = (old.found, old.world);
                 load.writes.clone_from(&old.writes);
-                self.passed.push(u64::from(load.world));
+                self.passed.extend(load.world.map(u64::from));
             }
             None => {
                 let asks = [context, u64::from(offset as u32)];
-                let found = self.next_event(|k| matches!(k, EventKind::LegacyLoad(n) if *n == size.bytes()), &asks);
-                let Some(id) = found else { return Err(Fault::Unmodelled(format!("a packet load at {offset}"))) };
-                load.found = self.cx.lookup(&VarKey::Written(id, 0, 0)).map_or(0, |t| self.eval(t));
-                load.world = id;
-                load.writes = self.moves_on(id);
+                match self.next_event(|k| matches!(k, EventKind::LegacyLoad(n) if *n == size.bytes()), &asks) {
+                    Some(id) => {
+                        load.found = self.cx.lookup(&VarKey::Written(id, 0, 0)).map_or(0, |t| self.eval(t));
+                        load.world = Some(id);
+                        load.writes = self.moves_on(id);
+                    }
+                    None => load.found = self.packet_bytes(&load)?,
+                }
             }
         }
         self.overlay.extend(load.writes.iter().copied());

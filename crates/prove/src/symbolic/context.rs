@@ -95,8 +95,8 @@ pub struct Context {
     pub frame_spilled: bool,
     /// Helpers of which all calls in a run give one number, and are no events.
     pub(crate) constant_calls: Vec<i32>,
-    /// Numbers given to what such calls leave in registers.
-    pub constant_calls_made: u32,
+    /// Numbers given to what calls and loads that are no events leave in registers.
+    pub clobbered: u32,
     /// Take a repeated lookup of the old side for the first one.
     pub merge_lookups: bool,
     /// The old side repeats a lookup, so that asking again with `merge_lookups` may help.
@@ -161,7 +161,7 @@ impl Context {
             frame_not_escaped: false,
             frame_spilled: true,
             constant_calls: Vec::new(),
-            constant_calls_made: 0,
+            clobbered: 0,
             merge_lookups: false,
             lookups_repeated: false,
             limits,

@@ -40,8 +40,12 @@ pub enum EventKind {
     Atomic(Insn),
     /// A read of a context field that changes how the kernel translates accesses to others: offset and width.
     CtxRead(i64, u32),
-    /// A legacy packet load of so many bytes.
+    /// A legacy packet load of so many bytes, at an offset that may mean another place than one in the packet.
     LegacyLoad(u32),
+    /// No event, and no world comes after it: the bytes of the packet around an offset, as legacy loads find them.
+    PacketBytes,
+    /// The packet was as long as legacy loads have asked for; else the function has ended with 0.
+    PacketReach,
     /// The ordering that a load-acquire or a store-release brings: bytes of the access, and whether it releases.
     Fence(u32, bool),
     /// A store patched by CO-RE.

@@ -19,6 +19,9 @@ pub struct SymbolicState {
     pub ctx_version: TermId,
     /// Version of the packet pointers.
     pub packet_version: TermId,
+    /// How long the packet is, as legacy loads have found: 64 bits, 0 as long as none asked. What others have noticed since is
+    /// part of the history instead ([`crate::symbolic::symex::packets`]).
+    pub reach: TermId,
     /// Whether the program has stored to the packet since the entry, itself and not by a helper: see [`crate::presence`].
     pub packet_stored: TermId,
     /// Lookups whose answer still stands: nothing since then may have changed it.
@@ -39,6 +42,7 @@ impl SymbolicState {
             world: zero,
             ctx_version: zero,
             packet_version: zero,
+            reach: cx.terms.constant(64, 0),
             packet_stored: cx.terms.fls(),
             lookups: Vec::new(),
             recent: None,
@@ -112,6 +116,7 @@ pub fn merge(cx: &mut Context, c: TermId, a: &SymbolicState, b: &SymbolicState, 
         world: cx.terms.ite(c, a.world, b.world),
         ctx_version: cx.terms.ite(c, a.ctx_version, b.ctx_version),
         packet_version: cx.terms.ite(c, a.packet_version, b.packet_version),
+        reach: cx.terms.ite(c, a.reach, b.reach),
         packet_stored: cx.terms.ite(c, a.packet_stored, b.packet_stored),
         lookups: a.lookups.into_iter().filter(|l| b.lookups.contains(l)).collect(),
         recent: a.recent.filter(|r| b.recent.as_ref() == Some(r)),

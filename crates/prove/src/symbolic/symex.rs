@@ -7,6 +7,7 @@
 mod accesses;
 mod calls;
 mod fields;
+pub(crate) mod packets;
 mod values;
 
 use bpf_facts::Env;
@@ -204,6 +205,7 @@ impl Machine for Sym<'_, '_> {
         let (region, sym, k) = match self.locate(*base, off, size.bytes())? {
             Place::Known(region, sym, k) => (region, sym, k),
             Place::Unknown(region, sym, k) => {
+                self.settle_reach();
                 let v = self.cx.terms.extract(*v, 0, size.bits());
                 let (_, number) = self.exact_access((&region, sym, k), size, Some(v))?;
                 if region == MemoryRegion::Unknown {
@@ -212,6 +214,9 @@ impl Machine for Sym<'_, '_> {
                 return Ok(());
             }
         };
+        if region != MemoryRegion::Stack {
+            self.settle_reach();
+        }
         if region == MemoryRegion::Ctx && !self.ctx_bytes(k, size.bytes()) {
             if self.cx.lookup(&VarKey::CtxPointer) != Some(sym) {
                 return Err(Stop::Unmodelled("a context access at a variable offset".into()));
@@ -257,6 +262,7 @@ impl Machine for Sym<'_, '_> {
         if self.asks_only {
             return Err(Stop::Unmodelled("an atomic".into()));
         }
+        self.settle_reach();
         let (region, sym, k, known_place) = match self.locate(*base, off, size.bytes())? {
             Place::Known(region, sym, k) => (region, sym, k, true),
             Place::Unknown(region, sym, k) => (region, sym, k, false),
@@ -336,6 +342,7 @@ impl Machine for Sym<'_, '_> {
     }
 
     fn fence(&mut self, base: &TermId, off: i16, size: Size, released: Option<&TermId>) -> Result<(), Stop> {
+        self.settle_reach();
         let mems = self.outside();
         // Which access it is that orders the others matters.
         let mut args = vec![self.cx.terms.add_const(*base, i64::from(off))];
@@ -370,19 +377,7 @@ impl Machine for Sym<'_, '_> {
     }
 
     fn legacy_load(&mut self, size: Size, index: Option<&TermId>, imm: i32) -> Result<(), Stop> {
-        // The kernel makes a call of both forms, with a sum of 64 bits of which the helper takes an `int` (`bpf_gen_ld_abs`,
-        // `bpf_skb_load_helper_32_no_cache` in net/core/filter.c).
-        let offset = match index {
-            Some(index) => self.cx.terms.add_const(*index, imm.into()),
-            None => self.cx.terms.constant(64, i64::from(imm) as u64),
-        };
-        let offset = self.cx.terms.extract(offset, 0, 32);
-        let mems = self.outside();
-        let id = self.event(EventKind::LegacyLoad(size.bytes()), vec![self.state.regs[6], offset], mems);
-        self.clobber(id);
-        let low = self.cx.var(VarKey::Written(id, 0, 0), size.bits(), Meaning::Scalar);
-        self.state.regs[0] = self.cx.terms.zext(low, 64);
-        Ok(())
+        self.packet_load(size, index, imm)
     }
 
     fn load_imm64(&mut self, kind: Imm64Kind, imm: u64, link: Option<&Link>) -> Result<TermId, Stop> {

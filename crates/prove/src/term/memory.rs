@@ -1,6 +1,6 @@
 //! Memories: bytes at constant offsets from symbolic bases.
 
-use super::{Bytes, MemId, MemNode, Node, TermId, Terms};
+use super::{Bytes, MemId, MemNode, Node, TermId, Terms, mask};
 
 impl Terms {
     fn intern_mem(&mut self, node: MemNode) -> MemId {
@@ -57,6 +57,39 @@ impl Terms {
             Node::Const(k) => (self.constant(64, 0), k as i64),
             _ => (addr, 0),
         }
+    }
+
+    /// A number of 64 bits as another one plus a constant, also where the sum is known to need fewer bits and has been made of
+    /// those: `zext(x + 6)` is `zext(x) + 6` unless `x + 6` may overflow.
+    pub(crate) fn split_offset(&mut self, offset: TermId) -> (TermId, i64) {
+        let (base, k) = self.split_address(offset);
+        let Node::Concat(pieces) = self.node(base).clone() else { return (base, k) };
+        let mut pieces = pieces.to_vec();
+        let low = self.as_const(pieces[0]).map(|c| (pieces.remove(0), c));
+        let (shift, mut more) = low.map_or((0, 0), |(t, c)| (self.width(t), c));
+        let is_narrow = match pieces[..] {
+            [_] => true,
+            [_, upper] => self.as_const(upper) == Some(0),
+            _ => false,
+        };
+        if !is_narrow {
+            return (base, k);
+        }
+        if let Node::Sum(terms, n) = self.node(pieces[0]).clone() {
+            let width = self.width(pieces[0]);
+            let inner = self.sum(width, terms.to_vec(), 0);
+            let most = self.constant(width, mask(width) - n);
+            let overflows = self.ult(most, inner);
+            if self.as_const(overflows) != Some(0) {
+                return (base, k);
+            }
+            pieces[0] = inner;
+            more += n << shift;
+        }
+        if shift > 0 {
+            pieces.insert(0, self.constant(shift, 0));
+        }
+        (self.concat(&pieces), k.wrapping_add(more as i64))
     }
 
     /// The term `base + off` (64 bits).

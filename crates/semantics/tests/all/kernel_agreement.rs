@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bpf_isa::{AluOp, AtomicOp, Call, Cond, Endian, Imm64Kind, Insn, Reg, Size, Src, Width, decode, encode_all};
-use bpf_kernel::testing::permitted;
+use bpf_kernel::testing::{ClassicProgram, permitted};
 use bpf_kernel::{Feature, Map, ProgramType, RawOptions, RawProgram, supports};
 use bpf_program::{Function, Link, ProgKind, Symbol, build_from_insns};
 use bpf_semantics::interp::{Interp, KernelHost, MapSpec};
@@ -755,4 +755,44 @@ fn interpreter_agrees_with_kernel_on_every_opcode() {
     assert_eq!(h.cases.keys().cloned().collect::<BTreeSet<_>>(), expected);
     let few: Vec<_> = h.cases.iter().filter(|(_, n)| **n < ENOUGH).collect();
     assert!(few.is_empty(), "too few cases: {few:?}");
+}
+
+/// What the prover takes a legacy load for: a packet can be read up to its end, and a load finds what is there if it ends
+/// there at the latest, wherever it begins and whichever bytes lie in the linear part; else the program ends with 0. The kernel
+/// makes eBPF of classic programs (`bpf_convert_filter` in net/core/filter.c), so theirs are such loads.
+#[test]
+fn a_legacy_load_asks_for_where_it_ends_alone() {
+    const LD: [(u16, usize); 3] = [(0x30, 1), (0x28, 2), (0x20, 4)];
+    // So long that the kernel puts the end into pages of their own (`unix_dgram_sendmsg` in net/unix/af_unix.c): the linear part ends
+    // where whole pages begin behind `SKB_MAX_ALLOC`, and no page holds more than 32768 bytes.
+    const LENGTH: usize = 60_000;
+    let mut rng = Rng::new(2);
+    let packet: Vec<u8> = (0..LENGTH).map(|_| rng.next() as u8).collect();
+    let linear = |above: usize| LENGTH - (LENGTH - above).next_multiple_of(4096);
+    let starts = [4, linear(16384 - 320), linear(16384 - 320) + 32768, LENGTH, 20_000];
+    let (mut there, mut beyond) = (0, 0);
+    for at in starts.into_iter().flat_map(|start| start - 4..start + 5) {
+        for ((code, bytes), index) in LD.into_iter().flat_map(|l| [(l, false), (l, true)]) {
+            let found = packet.get(at..at + bytes).map(|b| b.iter().fold(0u32, |v, b| v << 8 | u32::from(*b)));
+            for shift in (0..8 * bytes as u32).step_by(8) {
+                // What a program accepts is cut off to that length: a byte of what it has found, and 1.
+                let load = match index {
+                    // ldx #…; ld [x + 2]
+                    true => [(0x01, 0, 0, (at as u32).wrapping_sub(2)), (code ^ 0x60, 0, 0, 2)],
+                    false => [(0x01, 0, 0, 0), (code, 0, 0, at as u32)],
+                };
+                // rsh; and; add; ret a
+                let rest = [(0x74, 0, 0, shift), (0x54, 0, 0, 0xff), (0x04, 0, 0, 1), (0x16, 0, 0, 0)];
+                let program = ClassicProgram::attach(&[&load[..], &rest].concat()).unwrap();
+                let expected = found.map(|v| (v >> shift & 0xff) as usize + 1);
+                assert_eq!(program.run(&packet).unwrap(), expected, "{bytes} bytes at {at}, by an index: {index}");
+                match expected {
+                    Some(_) => there += 1,
+                    None => beyond += 1,
+                }
+            }
+        }
+    }
+    println!("{there} loads found what is there, {beyond} ended the program");
+    assert!(there > 400 && beyond > 90);
 }

@@ -21,6 +21,7 @@ mod moving;
 mod numbering;
 mod one_side;
 mod overwritten;
+mod packet_loads;
 mod pass;
 mod predicates;
 mod presets;
@@ -46,6 +47,7 @@ pub fn all_passes() -> Vec<Box<dyn Pass>> {
         Box::new(loads::Loads),
         Box::new(overwritten::Overwritten),
         Box::new(wide_copies::WideCopies),
+        Box::new(packet_loads::PacketLoads),
         Box::new(key_slots::KeySlots),
         Box::new(predicates::Predicates),
         Box::new(moving::Moving),

@@ -3,8 +3,11 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Context, SatResult};
-use crate::symbolic::history::{Event, WORLD_BITS};
+use crate::symbolic::history::{Event, EventKind, WORLD_BITS};
 use crate::term::{MemId, TermId};
+
+/// Places of the packet with which another one is compared, the latest first.
+const PLACES: usize = 8;
 
 impl Context {
     /// The world at entry.
@@ -53,6 +56,43 @@ impl Context {
             }
         }
         None
+    }
+
+    /// The name of the bytes from an offset in the packet on, as it is in a world and with these memories: a
+    /// [`PacketBytes`](EventKind::PacketBytes), and how far from that the first byte is. The name that they have if that is
+    /// known to be the same when `guard` holds, else a new one.
+    pub(crate) fn packet_place(
+        &mut self,
+        before: TermId,
+        mems: Vec<(u32, MemId)>,
+        offset: TermId,
+        guard: TermId,
+    ) -> (u32, i64) {
+        let (base, first) = self.terms.split_offset(offset);
+        let event = Event { before, what: EventKind::PacketBytes, args: vec![base], mems };
+        if let Some(&id) = self.event_ids.get(&event) {
+            return (id, first);
+        }
+        let here = Event { args: vec![offset], ..event.clone() };
+        let known = self.by_kind.get(&event.what).cloned().unwrap_or_default();
+        // What facts tell of a sum may have given it another form. If it is at a fixed distance from another place, it is so in
+        // any one case.
+        let tru = self.terms.tru();
+        if !known.is_empty()
+            && let SatResult::Sat(case) = self.check_sat(guard, &[tru])
+        {
+            for id in known.into_iter().rev().take(PLACES) {
+                let other = self.events[id as usize - 1].clone();
+                let distance =
+                    case.eval(&self.terms, offset).wrapping_sub(case.eval(&self.terms, other.args[0])) as i64;
+                let there = Event { args: vec![self.terms.add_const(other.args[0], distance)], ..other };
+                let e = self.terms.eq(there.before, before);
+                if self.terms.as_const(e) != Some(0) && self.same_event(&there, &here, guard) {
+                    return (id, distance);
+                }
+            }
+        }
+        (self.advance(event, guard, false), first)
     }
 
     /// The term for world number `i`.

@@ -60,6 +60,7 @@ fn normal_call(op: &Op) -> Insn {
 impl<'c, 'e> Sym<'c, 'e> {
     /// An event with these arguments that observes these regions; the world moves on.
     pub(super) fn event(&mut self, what: EventKind, args: Vec<TermId>, mems: Vec<(u32, MemId)>) -> u32 {
+        self.settle_reach();
         let event = Event { before: self.state.world, what, args, mems };
         let id = self.cx.advance(event, self.guard, self.side == Side::New);
         self.state.world = self.cx.world(id);
@@ -106,6 +107,12 @@ impl<'c, 'e> Sym<'c, 'e> {
         }
     }
 
+    /// What is left in the registers is no other operation's.
+    pub(super) fn clobber_apart(&mut self) {
+        self.cx.clobbered += 1;
+        self.clobber(u32::MAX - self.cx.clobbered);
+    }
+
     fn return_value(&mut self, id: u32, meaning: Meaning) {
         self.state.regs[0] = self.cx.var(VarKey::Ret(id), 64, meaning);
     }
@@ -132,9 +139,7 @@ impl<'c, 'e> Sym<'c, 'e> {
 
     /// A call that nobody notices, of which all in a run give the same: no event.
     fn constant_call(&mut self, op: &Op) {
-        // What is left in the other registers is no other call's.
-        self.cx.constant_calls_made += 1;
-        self.clobber(u32::MAX - self.cx.constant_calls_made);
+        self.clobber_apart();
         self.state.regs[0] = self.cx.var(VarKey::Constant(op.insn), 64, Meaning::Scalar);
     }
 
