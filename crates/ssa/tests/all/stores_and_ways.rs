@@ -396,17 +396,18 @@ fn what_is_beside_a_copy_and_stays_is_not_copied() {
 
 #[test]
 fn neighbouring_legacy_loads_become_one() {
-    let asks = |loads: &str| format!("r6 = r1\nr7 = *(u32 *)(r6 + 12)\nr7 &= 15\n{loads}\nexit");
+    let asks = |loads: &str| format!("r7 = *(u32 *)(r1 + 12)\nr7 &= 15\nr6 = r1\n{loads}\nexit");
     becomes(
         &["ssa-packet-loads", "ssa-dead"],
         &asks("r0 = *(u16 *)skb[r7 + 6]\nr8 = r0\nr0 = *(u8 *)skb[r7 + 9]\nr0 += r8"),
         &asks("r0 = *(u32 *)skb[r7 + 6]\nr1 = r0\nr1 >>= 16\nr0 &= 255\nr0 += r1"),
     );
     // Five bytes, another index, and a call between that may change the packet.
-    let nine = "r0 = *(u16 *)skb[r7 + 6]\nr8 = r0\nr0 = *(u8 *)skb[r7 + 10]\nr0 += r8";
-    becomes(&["ssa-packet-loads"], &asks(nine), &asks(nine));
-    let other = "r0 = *(u16 *)skb[6]\nr8 = r0\nr0 = *(u8 *)skb[r7 + 8]\nr0 += r8";
-    becomes(&["ssa-packet-loads"], &asks(other), &asks(other));
-    let call = "r0 = *(u16 *)skb[r7 + 6]\nr8 = r0\ncall 7\nr0 = *(u8 *)skb[r7 + 9]\nr0 += r8";
-    becomes(&["ssa-packet-loads"], &asks(call), &asks(call));
+    for two in [
+        "r0 = *(u16 *)skb[r7 + 6]\nr8 = r0\nr0 = *(u8 *)skb[r7 + 10]\nr0 += r8",
+        "r0 = *(u16 *)skb[6]\nr8 = r0\nr0 = *(u8 *)skb[r7 + 8]\nr0 += r8",
+        "r0 = *(u16 *)skb[r7 + 6]\nr8 = r0\ncall 7\nr0 = *(u8 *)skb[r7 + 9]\nr0 += r8",
+    ] {
+        assert_eq!(with(&["ssa-packet-loads"], &asks(two)).matches("skb[").count(), 2, "{two}");
+    }
 }

@@ -89,6 +89,8 @@ impl Sym<'_, '_> {
             (0..i64::from(size.bytes())).rev().map(|i| self.cx.var(byte(i), 8, Meaning::Scalar)).collect();
         let end = self.cx.terms.add_const(offset, size.bytes().into());
         self.state.reach = farther(self.cx, self.state.reach, end);
+        // It is a call in what the kernel makes of the program: no read of shared memory is merged across it.
+        self.state.recent = None;
         self.clobber_apart();
         self.cx.terms.concat(&bytes)
     }
