@@ -20,7 +20,7 @@ pub struct SymbolicState {
     /// Version of the packet pointers.
     pub packet_version: TermId,
     /// How long the packet is, as legacy loads have found: 64 bits, 0 as long as none asked. What others have noticed since is
-    /// part of the history instead ([`crate::symbolic::symex::packets`]).
+    /// part of the history instead (`symbolic/symex/packets.rs`).
     pub reach: TermId,
     /// Whether the program has stored to the packet since the entry, itself and not by a helper: see [`crate::presence`].
     pub packet_stored: TermId,

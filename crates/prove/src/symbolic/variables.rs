@@ -89,8 +89,7 @@ pub enum VarKey {
     Ret(u32),
     /// Byte `i` that event wrote through argument `arg`.
     Written(u32, u8, u32),
-    /// A byte of the packet, as legacy loads find it: around the offset of this
-    /// [`PacketBytes`](crate::symbolic::history::EventKind::PacketBytes), so far from it.
+    /// A byte of the packet, as legacy loads find it: so far from the offset of this `PacketBytes` (`symbolic/history.rs`).
     PacketByte(u32, i64),
     /// A clobbered register after an event.
     Clobbered(u32, u8),

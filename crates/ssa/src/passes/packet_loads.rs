@@ -57,7 +57,7 @@ struct Load {
 
 impl Load {
     fn end(&self) -> i64 {
-        self.start + i64::from(self.size.bytes())
+        self.start.saturating_add(self.size.bytes().into())
     }
 }
 
@@ -106,7 +106,7 @@ fn first(f: &Ssa) -> Option<Pair> {
 /// One load for both, if there is one so wide.
 fn wide(f: &Ssa, first: &Load, second: &Load) -> Option<Pair> {
     let (start, end) = (first.start.min(second.start), first.end().max(second.end()));
-    let size = [Size::B, Size::H, Size::W].into_iter().find(|s| i64::from(s.bytes()) >= end - start)?;
+    let size = [Size::B, Size::H, Size::W].into_iter().find(|s| i64::from(s.bytes()) >= end.saturating_sub(start))?;
     // Rather in front of what is asked for, where the packet surely is, than behind it.
     let lower = end - i64::from(size.bytes());
     let least = first.base.map_or(0, |b| f.fact(b).bits().umin);
