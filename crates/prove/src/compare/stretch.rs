@@ -308,19 +308,11 @@ fn is_ahead(cx: &mut Context, guard: TermId, old: &SymbolicState, new: &Symbolic
     {
         return None;
     }
-    // If it is at a fixed distance from a register, or from 0, it is so in any one case.
-    let tru = cx.terms.tru();
-    let SatResult::Sat(case) = cx.check_sat(guard, &[tru]) else { return None };
-    let end = case.eval(&cx.terms, new.reach);
+    let case = cx.case(guard)?;
     let zero = cx.terms.constant(64, 0);
     let places = Reg::all().filter(|r| *r != Reg::R10).map(|r| (Some(r), old.regs[r.index()]));
-    std::iter::once((None, zero)).chain(places).find_map(|(r, start)| {
-        let k = end.wrapping_sub(case.eval(&cx.terms, start)) as i64;
-        let there = cx.terms.add_const(start, k);
-        let same = cx.terms.eq(there, new.reach);
-        let differ = cx.terms.not(same);
-        matches!(cx.check_sat(guard, &[differ]), SatResult::Unsat).then_some((r, k))
-    })
+    let mut starts = std::iter::once((None, zero)).chain(places);
+    starts.find_map(|(r, start)| cx.distance(guard, &case, start, new.reach).map(|k| (r, k)))
 }
 
 /// What a condition always is, if it is always the same.

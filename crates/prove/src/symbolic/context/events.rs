@@ -73,21 +73,19 @@ impl Context {
         if let Some(&id) = self.event_ids.get(&event) {
             return (id, first);
         }
-        let here = Event { args: vec![offset], ..event.clone() };
         let known = self.by_kind.get(&event.what).cloned().unwrap_or_default();
-        // What facts tell of a sum may have given it another form. If it is at a fixed distance from another place, it is so in
-        // any one case.
-        let tru = self.terms.tru();
+        // What facts tell of a sum may have given it another form.
         if !known.is_empty()
-            && let SatResult::Sat(case) = self.check_sat(guard, &[tru])
+            && let Some(case) = self.case(guard)
         {
             for id in known.into_iter().rev().take(PLACES) {
                 let other = self.events[id as usize - 1].clone();
-                let distance =
-                    case.eval(&self.terms, offset).wrapping_sub(case.eval(&self.terms, other.args[0])) as i64;
-                let there = Event { args: vec![self.terms.add_const(other.args[0], distance)], ..other };
-                let e = self.terms.eq(there.before, before);
-                if self.terms.as_const(e) != Some(0) && self.same_event(&there, &here, guard) {
+                let here = Event { args: other.args.clone(), ..event.clone() };
+                let e = self.terms.eq(other.before, before);
+                if self.terms.as_const(e) != Some(0)
+                    && let Some(distance) = self.distance(guard, &case, other.args[0], offset)
+                    && self.same_event(&other, &here, guard)
+                {
                     return (id, distance);
                 }
             }

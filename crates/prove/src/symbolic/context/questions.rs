@@ -3,7 +3,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Context, REPAIRS, SatResult};
-use crate::solver::blast::{Answer, Blaster};
+use crate::solver::blast::{Answer, Blaster, Model};
 use crate::solver::sample::Sample;
 use crate::solver::smt::{Query, Status};
 use crate::term::{Node, TermId, VarId};
@@ -22,7 +22,7 @@ impl Context {
         if samples.len() >= n.min(2) {
             return samples;
         }
-        let SatResult::Sat(model) = self.check_sat(tru, &[tru]) else { return samples };
+        let Some(model) = self.case(tru) else { return samples };
         for seed in 0..n as u64 {
             let mut vars: FxHashSet<VarId> = FxHashSet::default();
             let mut bytes = false;
@@ -49,6 +49,24 @@ impl Context {
             }
         }
         samples
+    }
+
+    /// A case in which `guard` holds, with the assumptions.
+    pub(crate) fn case(&mut self, guard: TermId) -> Option<Model> {
+        let tru = self.terms.tru();
+        match self.check_sat(guard, &[tru]) {
+            SatResult::Sat(case) => Some(case),
+            _ => None,
+        }
+    }
+
+    /// How far `to` is from `from` if that is the same wherever `guard` holds: then it is what it is in this case.
+    pub(crate) fn distance(&mut self, guard: TermId, case: &Model, from: TermId, to: TermId) -> Option<i64> {
+        let distance = case.eval(&self.terms, to).wrapping_sub(case.eval(&self.terms, from)) as i64;
+        let there = self.terms.add_const(from, distance);
+        let same = self.terms.eq(there, to);
+        let differ = self.terms.not(same);
+        matches!(self.check_sat(guard, &[differ]), SatResult::Unsat).then_some(distance)
     }
 
     /// Whether `guard` can hold, with the assumptions, together with any of `any`.
