@@ -76,15 +76,14 @@ impl Profile {
             return None;
         }
         let share = known.taken as f64 / all as f64;
-        match (term, known.cond) {
+        // A test of some bits stands in the place of a comparison of those with 0.
+        let plain = |cond: Cond| if cond == Cond::Set { Cond::Ne } else { cond };
+        match (term, known.cond.map(plain)) {
             (Terminator::MayGoto { .. }, None) => Some(share),
-            (Terminator::Branch { cond, .. }, Some(counted)) if *cond == counted => Some(share),
-            (Terminator::Branch { cond, .. }, Some(counted)) if Some(*cond) == counted.negate() => Some(1.0 - share),
-            // A test of some bits in the place of a comparison of those with 0.
-            (Terminator::Branch { cond: Cond::Set, .. }, Some(Cond::Ne)) => Some(share),
-            (Terminator::Branch { cond: Cond::Ne, .. }, Some(Cond::Set)) => Some(share),
-            (Terminator::Branch { cond: Cond::Set, .. }, Some(Cond::Eq)) => Some(1.0 - share),
-            (Terminator::Branch { cond: Cond::Eq, .. }, Some(Cond::Set)) => Some(1.0 - share),
+            (Terminator::Branch { cond, .. }, Some(counted)) if plain(*cond) == counted => Some(share),
+            (Terminator::Branch { cond, .. }, Some(counted)) if Some(plain(*cond)) == counted.negate() => {
+                Some(1.0 - share)
+            }
             _ => None,
         }
     }
@@ -352,6 +351,23 @@ mod tests {
         let Terminator::Branch { cond, .. } = &mut f.block_mut(entry).term else { panic!("a branch") };
         *cond = Cond::Gt;
         assert!(close(Frequencies::of(&f, Some(&profile)).block(likely), 0.75));
+    }
+
+    #[test]
+    fn a_test_of_bits_goes_the_way_of_the_comparison_that_it_stands_for() {
+        for (counted, share) in [(Cond::Ne, 0.9), (Cond::Eq, 0.1), (Cond::Set, 0.9)] {
+            let mut f = function("if r1 == 0 goto +2\nr0 = 1\nexit\nr0 = 2\nexit");
+            let entry = f.entry();
+            let with = |f: &mut Function, to: Cond| {
+                let Terminator::Branch { cond, taken, .. } = &mut f.block_mut(entry).term else { panic!("a branch") };
+                *cond = to;
+                *taken
+            };
+            with(&mut f, counted);
+            let profile = Profile::new(&f, |_| 10, |_| 9);
+            let taken = with(&mut f, Cond::Set);
+            assert!(close(Frequencies::of(&f, Some(&profile)).block(taken), share), "{counted:?}");
+        }
     }
 
     /// An end that gets shorter is no less likely for that.

@@ -235,12 +235,12 @@ fn compare_in(
         End::Exit => LiveOut::Exit,
         _ => LiveOut::Block(live),
     };
-    let mut ahead = None;
-    if let LiveOut::Block(_) = live_out {
-        ahead = is_ahead(cx, guard, &a.exit, &b.exit);
-        if ahead.is_some() {
-            b.exit.reach = a.exit.reach;
-        }
+    let ahead = match live_out {
+        LiveOut::Block(_) => is_ahead(cx, guard, &a.exit, &b.exit),
+        _ => None,
+    };
+    if ahead.is_some() {
+        b.exit.reach = a.exit.reach;
     }
     let judged = loop {
         let judged = judge(cx, guard, &a, &b, &live_out, &moved, vec![], options);

@@ -41,7 +41,7 @@ impl Pass for PacketLoads {
 }
 
 /// A legacy load: where it stands, and which bytes it reads.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 struct Load {
     block: Block,
     at: usize,
