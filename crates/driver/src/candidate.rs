@@ -16,7 +16,7 @@ use rustc_hash::FxHashSet;
 use crate::error::DriverError;
 use crate::estimate;
 use crate::explain;
-use crate::global::Start;
+use crate::global::{Patience, Start};
 use crate::measures::{Reached, Shape};
 use crate::module::Module;
 use crate::opinion::{Budget, Opinion, listing_of, opinion};
@@ -202,14 +202,13 @@ impl Candidate {
         self.report.seconds += started.elapsed().as_secs_f64();
     }
 
-    /// Has the global passes work on it, and the local ones after them, if that gives fewer slots. `is_alone`: no other function waits
-    /// for the time.
+    /// Has the global passes work on it, and the local ones after them, if that gives fewer slots.
     pub(crate) fn run_global(
         &mut self,
         module: &Module,
         settings: &Settings,
         passes: &[Box<dyn Pass>],
-        is_alone: bool,
+        patience: Patience,
     ) {
         let started = Instant::now();
         let Some(before) = self.derivation.as_ref().filter(|_| !passes.is_empty()) else { return };
@@ -222,7 +221,7 @@ impl Candidate {
                 found.map(|found| Box::new((found.0.named(name), found.1.named(name))))
             }
             asked => {
-                let (found, is_whole) = module.with_env(|env| Start::find(before, env, passes, is_alone, settings));
+                let (found, is_whole) = module.with_env(|env| Start::find(before, env, passes, patience, settings));
                 let found = found.map(Box::new);
                 if let (Some(Err(mine)), true) = (asked, is_whole) {
                     mine.answer(Answer::Global(found.clone()));

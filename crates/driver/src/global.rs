@@ -17,8 +17,9 @@ use rustc_hash::FxHashSet;
 use crate::options::{Options, PassSelection};
 use crate::weight::weight_in_one;
 
-/// Time for the proof of one step: this, or a share of what is left.
+/// Time for the proof of one step: this, or a share of what is left; and where all is to end soon.
 const STEP: Duration = Duration::from_secs(1);
+const SHORT_STEP: Duration = Duration::from_millis(250);
 const STEPS: u32 = 3;
 /// Slots of a function up to which each proposal is judged by what the local passes make of it.
 const SMALL: usize = 300;
@@ -41,6 +42,31 @@ const ONE_SIDE: &str = "one side";
 const SHARE: u32 = 4;
 /// The same of a function that no other waits for.
 const SHARE_ALONE: u32 = 2;
+
+/// How long global passes may work on one function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// For the proof of one step, at least and at most.
+    step: (Duration, Duration),
+    /// All of the steps from one beginning: the time that is left divided by this.
+    share: u32,
+    /// Proofs cut short after which no more is tried from one beginning.
+    cuts: usize,
+}
+
+impl Patience {
+    /// Where so many functions are to be worked on.
+    pub(crate) fn of(options: &Options, functions: usize) -> Patience {
+        match options.is_short() {
+            true => Patience { step: (SHORT_STEP, SHORT_STEP), share: SHARE, cuts: 1 },
+            false => Patience {
+                step: (STEP, Duration::MAX),
+                share: if functions <= options.jobs { SHARE_ALONE } else { SHARE },
+                cuts: usize::MAX,
+            },
+        }
+    }
+}
 
 /// A function that has been proven, step by step, to do what another does.
 #[derive(Clone)]
@@ -200,12 +226,11 @@ impl Start {
 
     /// Looks for a start that leads to fewer slots than `before` has: from what it was, and if that leads nowhere, from what it
     /// has become. What the local passes then make of it comes with it, and whether there was time to look for all of it.
-    /// `is_alone`: no other function waits for the time.
     pub(crate) fn find(
         before: &Derivation,
         env: &Env<'_>,
         passes: &[Box<dyn Pass>],
-        is_alone: bool,
+        patience: Patience,
         settings: &Settings,
     ) -> (Option<(Start, Derivation)>, bool) {
         let mut is_whole = true;
@@ -222,15 +247,15 @@ impl Start {
         for from in [&untouched, before] {
             let share = |d: Instant| {
                 let left = d.saturating_duration_since(Instant::now());
-                left / if is_alone { SHARE_ALONE } else { SHARE }
+                left / patience.share
             };
             let end = settings.deadline.map(|d| Instant::now() + share(d));
             if std::ptr::eq(from, before) && before.steps().is_empty() {
                 continue;
             }
-            let mut judge = Proving { end, proven: vec![], costs: &mut costs, local: &mut local, is_cut: false };
+            let mut judge = Proving { end, patience, proven: vec![], costs: &mut costs, local: &mut local, cuts: 0 };
             let steps = improve(from.current(), env, passes, &mut judge);
-            is_whole &= !judge.is_late() && !judge.is_cut;
+            is_whole &= !judge.is_late() && judge.cuts == 0;
             let Some(last) = steps.last().map(|s| &s.function) else { continue };
             // Whatever is proposed: only what has been proven leads from one to the next.
             let chain: Vec<&Function> =
@@ -272,13 +297,14 @@ fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mut Pr
 struct Proving<'a, 'e> {
     /// When there is no more time.
     end: Option<Instant>,
+    patience: Patience,
     /// What has been proven: the second may stand in the place of the first.
     proven: Vec<(Function, Function)>,
     /// Functions of which it is known what they cost: several ways lead to one.
     costs: &'a mut Vec<(Function, usize)>,
     local: &'a mut Local<'e>,
-    /// Time ended a proof.
-    is_cut: bool,
+    /// Proofs that time has ended.
+    cuts: usize,
 }
 
 impl Judge for Proving<'_, '_> {
@@ -287,19 +313,20 @@ impl Judge for Proving<'_, '_> {
             return false;
         }
         let now = Instant::now();
-        let step = self.end.map_or(STEP, |e| (e.saturating_duration_since(now) / STEPS).max(STEP));
+        let (least, most) = self.patience.step;
+        let step = self.end.map_or(least, |e| (e.saturating_duration_since(now) / STEPS).clamp(least, most));
         let deadline = [now.checked_add(step), self.end].into_iter().flatten().min();
         let options = self.local.settings.proof_options(deadline);
         let is_equal = functions(old, new, self.local.env, &options).0.is_equal();
         if is_equal {
             self.proven.push((old.clone(), new.clone()));
         }
-        self.is_cut |= !is_equal && deadline.is_some_and(|d| Instant::now() >= d);
+        self.cuts += usize::from(!is_equal && deadline.is_some_and(|d| Instant::now() >= d));
         is_equal
     }
 
     fn is_late(&self) -> bool {
-        self.end.is_some_and(|e| Instant::now() >= e)
+        self.cuts >= self.patience.cuts || self.end.is_some_and(|e| Instant::now() >= e)
     }
 
     fn cost(&mut self, f: &Function) -> usize {
@@ -453,7 +480,7 @@ mod tests {
         let mut starts = 0;
         for id in 0..module.graphs.len() {
             let mut c = Candidate::new(&module, id);
-            c.run_global(&module, &settings, &bpf_ssa::all_passes(), true);
+            c.run_global(&module, &settings, &bpf_ssa::all_passes(), Patience::of(&Options::default(), 1));
             let Some(plain) = c.without_global(&module, &settings) else { continue };
             starts += 1;
             assert!(c.report.slots_after < plain.report.slots_after);

@@ -12,7 +12,7 @@ use crate::builds::Builds;
 use crate::candidate::{Candidate, each_candidate};
 use crate::error::DriverError;
 use crate::gate::{self, Elsewhere, Gate};
-use crate::global;
+use crate::global::{self, Patience};
 use crate::lighter::Lighter;
 use crate::module::Module;
 use crate::opinion::Budget;
@@ -160,10 +160,10 @@ fn once(
             let settings = Settings { deadline: settings.deadline.map(half), ..settings.clone() };
             watched(observer, &stop, || {
                 let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && !c.timed_out;
-                let is_alone = !options.is_short() && candidates.iter().filter(|c| wanted(c)).count() <= options.jobs;
+                let patience = Patience::of(options, candidates.iter().filter(|c| wanted(c)).count());
                 each_candidate(&mut candidates, &module, &settings, options.jobs, wanted, |c| {
                     if !observer.stop() {
-                        c.run_global(&module, &settings, &global, is_alone);
+                        c.run_global(&module, &settings, &global, patience);
                         c.keep_present(&module, &settings);
                         c.note_size(started, 0);
                         tell_saved(c);

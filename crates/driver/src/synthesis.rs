@@ -103,7 +103,7 @@ fn round<'a>(
     states: &mut States,
     report: &mut SearchReport,
 ) -> Option<apply::Applied> {
-    let batch = agenda.next(memory, search.options.search)?;
+    let batch = agenda.next(memory, search.options)?;
     let mut found = Vec::new();
     let [leaders, mut followers] = [batch.leaders, batch.followers];
     let mut look_at = |items: &[Item<'a>], memory: &mut Memory| {

@@ -19,11 +19,14 @@ use super::item::{Item, Window};
 use super::memory::Memory;
 use crate::candidate::Candidate;
 use crate::module::Module;
+use crate::options::Options;
 use crate::pool;
 use crate::window_selection::{stretches, superblocks};
 
 /// Candidates of one round: at least, and at most, between which it is a share of all that is open.
 const BUDGET: (u64, u64) = (1 << 20, 1 << 22);
+/// The least where all is to end soon: the last round has brought nothing, so it should not be long.
+const SHORT_BUDGET: u64 = 1 << 19;
 /// The share of what is open: functions are analysed anew after a round, which takes longer the larger they are.
 const SHARE: u64 = 16;
 /// Windows of a round at least, so that several threads have work.
@@ -129,12 +132,12 @@ impl Agenda {
 
     /// What comes next, if unknown windows are not to be searched only those for which a replacement is known; `None` if
     /// nothing is open.
-    pub(super) fn next(&self, memory: &mut Memory, search: bool) -> Option<Batch<'_>> {
+    pub(super) fn next(&self, memory: &mut Memory, options: &Options) -> Option<Batch<'_>> {
         let mut items = self.open_items(memory);
         for item in &mut items {
             item.rule = memory.look_up(item);
         }
-        items.retain(|item| search || item.is_known());
+        items.retain(|item| options.search || item.is_known());
         if items.is_empty() {
             return None;
         }
@@ -149,7 +152,8 @@ impl Agenda {
         let mut ranked: Vec<(f64, Item)> = items.into_iter().map(|item| (rate(&item), item)).collect();
         ranked.sort_by(|(r, a), (s, b)| s.total_cmp(r).then(a.effort.level.cmp(&b.effort.level)));
         let all: u64 = ranked.iter().map(|(_, item)| item.effort.candidates).sum();
-        let budget = (all / SHARE).clamp(BUDGET.0, BUDGET.1);
+        let least = if options.is_short() { SHORT_BUDGET } else { BUDGET.0 };
+        let budget = (all / SHARE).clamp(least, BUDGET.1);
         let (mut leaders, mut followers, mut spent) = (Vec::new(), Vec::new(), 0);
         let mut forms: FxHashMap<(&str, usize), ()> = FxHashMap::default();
         for (_, item) in ranked {

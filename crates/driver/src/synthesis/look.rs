@@ -1,11 +1,12 @@
 //! Searching one window: what is remembered first, then the enumerator, then the chains.
 
+use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bpf_facts::Env;
-use bpf_isa::{AluOp, Insn};
+use bpf_isa::{AluOp, Insn, Src};
 use bpf_passes::View;
 use bpf_program::Op;
 use bpf_prove::{Cache, Rewrite, Verdict};
@@ -20,9 +21,12 @@ use super::memory::Memory;
 use crate::pool;
 use crate::window_selection::Text;
 
-/// See [`price`]; a circuit for a division is large.
+/// See [`price`]; a circuit for a division is large, and one for a product hard.
 const QUESTION: u64 = 512;
 const DIVISION: u64 = 16 * QUESTION;
+
+/// Conflicts of a question where all is to end soon.
+const SHORT_CONFLICTS: u32 = 250;
 
 /// Worth of a replacement that saves no slots.
 const NO_SLOTS: f64 = 0.1;
@@ -71,12 +75,19 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
     let text = Text::new(&view, at.start, at.end);
     let window = text.window(&view, at.start, settings);
     let known = view.known();
-    let proof = settings.proof_options(settings.deadline);
+    let mut proof = settings.proof_options(settings.deadline);
+    if options.is_short() {
+        proof.limits.conflicts = proof.limits.conflicts.min(SHORT_CONFLICTS);
+    }
     let mut cache = Cache::new();
+    let is_left_open = Cell::new(false);
     let mut judge = |new: &[Op]| match cache.ask(&a.function, env, &known, &rewrite(item, new.to_vec()), &proof) {
         Ok(_) => Answer::Equal,
         Err((Verdict::Different(d), _)) => Answer::Different(Some(d)),
-        Err(_) => Answer::Unknown,
+        Err(_) => {
+            is_left_open.set(true);
+            Answer::Unknown
+        }
     };
     let slots = |ops: &[Op]| ops.iter().map(|o| o.insn.slots()).sum::<usize>();
     let mut out = Outcome {
@@ -157,6 +168,8 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
     out.progress = portfolio.progress();
     out.questions += out.progress.judged * price(window.old);
     out.complete = out.progress.proposals >= proposals || out.progress.judged >= questions;
+    // A longer search may get an answer to what this one gave up soon.
+    out.complete &= !(options.is_short() && is_left_open.get());
     if let Some(f) = found
         && out.found.as_ref().is_none_or(|e| f.cost < e.cost)
     {
@@ -169,8 +182,12 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
 
 /// Candidates that take as long as a question to the prover about this window.
 pub(super) fn price(ops: &[Op]) -> u64 {
-    let divides = |o: &Op| matches!(o.insn, Insn::Alu { op: AluOp::Div | AluOp::Mod | AluOp::SDiv | AluOp::SMod, .. });
-    if ops.iter().any(divides) { DIVISION } else { QUESTION }
+    let is_dear = |o: &Op| match o.insn {
+        Insn::Alu { op: AluOp::Div | AluOp::Mod | AluOp::SDiv | AluOp::SMod, .. } => true,
+        Insn::Alu { op: AluOp::Mul, src, .. } => matches!(src, Src::Reg(_)),
+        _ => false,
+    };
+    if ops.iter().any(is_dear) { DIVISION } else { QUESTION }
 }
 
 /// What was found for a window, as a change of its function.

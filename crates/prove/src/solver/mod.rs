@@ -1,7 +1,8 @@
-//! Deciding formulas: clauses over CaDiCaL, guesses by samples, SAT sweeping, and queries as SMT-LIB.
+//! Deciding formulas: clauses over CaDiCaL, guesses by samples and their repair, SAT sweeping, and queries as SMT-LIB.
 
 pub mod blast;
 mod model;
+mod repair;
 pub(crate) mod sample;
 pub mod smt;
 pub(crate) mod sweep;

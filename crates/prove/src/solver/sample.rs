@@ -31,6 +31,21 @@ impl Sample {
         sample
     }
 
+    /// This model as it is: zero where it says nothing.
+    pub(crate) fn of(model: Model) -> Sample {
+        Sample { seed: 0, model, zero: true, memo: FxHashMap::default() }
+    }
+
+    /// This assignment, to be changed.
+    pub(crate) fn copied(&self) -> Sample {
+        Sample { model: self.model.clone(), memo: self.memo.clone(), ..*self }
+    }
+
+    /// Forgets the values of terms, since variables or bytes have changed.
+    pub(crate) fn forget(&mut self) {
+        self.memo.clear();
+    }
+
     /// The value of a term.
     pub fn value(&mut self, terms: &Terms, t: TermId) -> u64 {
         let mut todo = vec![t];
@@ -68,10 +83,15 @@ impl Sample {
     }
 
     fn noise(&self, i: u64) -> u64 {
-        let z = (self.seed << 48 ^ i).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let z = z ^ (z >> 31);
+        let z = noise(self.seed << 48 ^ i);
         if self.seed % 3 == 2 { z & 0xff } else { z }
     }
+}
+
+/// A number that looks random, for each number one (SplitMix64: G. L. Steele, D. Lea, C. H. Flood, OOPSLA 2014).
+pub(super) fn noise(i: u64) -> u64 {
+    let z = i.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }

@@ -56,7 +56,7 @@ pub struct Context {
     /// Questions already answered with no.
     never: FxHashSet<(TermId, TermId)>,
     /// Assignments tried before the solver is asked.
-    samples: [Sample; 3],
+    samples: Vec<Sample>,
     /// Others write shared memory while the program runs (`access.rs`). Off: it runs alone, as in the interpreter.
     pub concurrent: bool,
     /// Bytes of the packet that the old side has accessed before it began here, all in accesses of their own: of these only the
@@ -143,7 +143,7 @@ impl Context {
             lemmas: Vec::new(),
             learned: FxHashMap::default(),
             never: FxHashSet::default(),
-            samples: [0, 1, 2].map(Sample::new),
+            samples: (0..questions::RANDOM).map(Sample::new).collect(),
             concurrent: true,
             touched_before: Vec::new(),
             data_read_before: false,
