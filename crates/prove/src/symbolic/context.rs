@@ -57,6 +57,9 @@ pub struct Context {
     never: FxHashSet<(TermId, TermId)>,
     /// Assignments tried before the solver is asked.
     samples: Vec<Sample>,
+    /// Whether assignments are also made of earlier answers (`solver/repair.rs`). The solver's own are plainer, mostly
+    /// zeros: of a difference that is to be shown by a run, they are more often one that does.
+    pub repairs: bool,
     /// Others write shared memory while the program runs (`access.rs`). Off: it runs alone, as in the interpreter.
     pub concurrent: bool,
     /// Bytes of the packet that the old side has accessed before it began here, all in accesses of their own: of these only the
@@ -144,6 +147,7 @@ impl Context {
             learned: FxHashMap::default(),
             never: FxHashSet::default(),
             samples: (0..questions::RANDOM).map(Sample::new).collect(),
+            repairs: false,
             concurrent: true,
             touched_before: Vec::new(),
             data_read_before: false,

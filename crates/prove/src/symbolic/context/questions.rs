@@ -167,7 +167,7 @@ impl Context {
                 return SatResult::Sat(sample.model.clone());
             }
         }
-        if let Some(mut sample) = self.samples.last().map(Sample::copied)
+        if let Some(mut sample) = self.samples.last().filter(|_| self.repairs).map(Sample::copied)
             && sample.meet(&self.terms, &demands)
         {
             return SatResult::Sat(self.keep(sample));
@@ -189,6 +189,9 @@ impl Context {
 
     /// Keeps what has answered a question for the next ones; its model.
     fn keep(&mut self, sample: Sample) -> Model {
+        if !self.repairs {
+            return sample.model;
+        }
         if self.samples.len() == SAMPLES {
             self.samples.remove(RANDOM as usize);
         }
