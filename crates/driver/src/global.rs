@@ -438,8 +438,14 @@ mod tests {
                 let passes: [Box<dyn Pass>; 1] = [Box::new(Liar)];
                 let lie = bpf_ssa::candidate(f, env, &[&Liar]).expect("a candidate");
                 shorter += usize::from(slot_count(&lie.function) < slot_count(f));
-                if let Some((start, derivation)) =
-                    Start::find(&Derivation::new(f.clone()), env, &passes, true, &settings).0
+                if let Some((start, derivation)) = Start::find(
+                    &Derivation::new(f.clone()),
+                    env,
+                    &passes,
+                    Patience::of(&Options::default(), 1),
+                    &settings,
+                )
+                .0
                 {
                     assert!(start.steps().iter().all(|s| !s.contains("liar")), "{:?}", start.steps());
                     assert!(functions(f, derivation.current(), env, &ProofOptions::default()).0.is_equal());
@@ -467,8 +473,10 @@ mod tests {
         for (count, is_tried) in [(4, true), (LARGE / 3 + 1, false)] {
             let module = branches(count);
             let f = module.graphs[0].as_ref().expect("a graph");
-            let found =
-                module.with_env(|env| Start::find(&Derivation::new(f.clone()), env, &global, true, &settings).0);
+            let found = module.with_env(|env| {
+                Start::find(&Derivation::new(f.clone()), env, &global, Patience::of(&Options::default(), 1), &settings)
+                    .0
+            });
             assert_eq!(found.is_some(), is_tried, "{count} branches");
         }
     }

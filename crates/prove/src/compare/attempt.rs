@@ -18,7 +18,7 @@ pub(crate) fn attempt<T: Settled>(
 ) -> (Result<T, Stop>, Context) {
     let mut ask = |concurrent: bool, one_memory: bool, merge_lookups: bool, forward: bool| {
         let mut cx = Context::of(options);
-        cx.repairs = !refute;
+        cx.mend_answers(!refute);
         cx.concurrent = concurrent;
         cx.one_memory |= one_memory;
         cx.merge_lookups = merge_lookups;

@@ -107,7 +107,7 @@ pub fn constant_condition(
     };
     // One attempt, in which the old side chooses nothing.
     let mut cx = Context::of(options);
-    cx.repairs = true;
+    cx.mend_answers(true);
     cx.concurrent = true;
     let found = match compare_in(&mut cx, kind, env, &stretch, false, options) {
         Ok(Ok((Relation::Constant { old, .. }, _))) => Some(old),

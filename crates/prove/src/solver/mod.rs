@@ -1,5 +1,6 @@
 //! Deciding formulas: clauses over CaDiCaL, guesses by samples and their repair, SAT sweeping, and queries as SMT-LIB.
 
+pub(crate) mod assignments;
 pub mod blast;
 mod model;
 mod repair;

@@ -17,7 +17,7 @@ use bpf_program::ByteOrder;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::options::{Limits, Options, Stats};
-use crate::solver::sample::Sample;
+use crate::solver::assignments::Assignments;
 use crate::solver::smt::Recorder;
 use crate::symbolic::history::{COPIED, Event, EventKind};
 use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
@@ -55,11 +55,8 @@ pub struct Context {
     learned: FxHashMap<TermId, TermId>,
     /// Questions already answered with no.
     never: FxHashSet<(TermId, TermId)>,
-    /// Assignments tried before the solver is asked.
-    samples: Vec<Sample>,
-    /// Whether assignments are also made of earlier answers (`solver/repair.rs`). The solver's own are plainer, mostly
-    /// zeros: of a difference that is to be shown by a run, they are more often one that does.
-    pub repairs: bool,
+    /// What is tried before the solver is asked.
+    assignments: Assignments,
     /// Others write shared memory while the program runs (`access.rs`). Off: it runs alone, as in the interpreter.
     pub concurrent: bool,
     /// Bytes of the packet that the old side has accessed before it began here, all in accesses of their own: of these only the
@@ -146,8 +143,7 @@ impl Context {
             lemmas: Vec::new(),
             learned: FxHashMap::default(),
             never: FxHashSet::default(),
-            samples: (0..questions::RANDOM).map(Sample::new).collect(),
-            repairs: false,
+            assignments: Assignments::random(),
             concurrent: true,
             touched_before: Vec::new(),
             data_read_before: false,
@@ -192,6 +188,11 @@ impl Context {
         cx.terms.solver_offsets = !switches.offsets;
         cx.recorder.clone_from(recorder);
         cx
+    }
+
+    /// Has questions answered by what has answered others, with changes, where no answer is to be shown by a run.
+    pub(crate) fn mend_answers(&mut self, mends: bool) {
+        self.assignments.mends = mends;
     }
 
     /// Whether a call is no event, because all such calls of a run give one number.

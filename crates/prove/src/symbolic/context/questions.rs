@@ -8,11 +8,6 @@ use crate::solver::sample::Sample;
 use crate::solver::smt::{Query, Status};
 use crate::term::{Node, TermId, VarId};
 
-/// Assignments that are tried before the solver is asked: those that are random, and with them the last ones that have
-/// answered a question.
-pub(super) const RANDOM: u64 = 3;
-const SAMPLES: usize = 12;
-
 impl Context {
     /// Up to `n` assignments in which all that is assumed holds. Random ones, if there are; else such as are random
     /// where nothing is assumed, and the solver's elsewhere.
@@ -160,17 +155,8 @@ impl Context {
     fn decide(&mut self, guard: TermId, some: TermId, lemmas: &[TermId]) -> SatResult {
         let demands: Vec<TermId> =
             [guard, some].into_iter().chain(self.assumptions.iter().chain(lemmas).copied()).collect();
-        // Most questions with an answer are answered by almost any assignment, by what has answered one before, or by that
-        // with a few fields changed.
-        for sample in self.samples.iter_mut().rev() {
-            if demands.iter().all(|t| sample.value(&self.terms, *t) != 0) {
-                return SatResult::Sat(sample.model.clone());
-            }
-        }
-        if let Some(mut sample) = self.samples.last().filter(|_| self.repairs).map(Sample::copied)
-            && sample.meet(&self.terms, &demands)
-        {
-            return SatResult::Sat(self.keep(sample));
+        if let Some(model) = self.assignments.meet(&self.terms, &demands) {
+            return SatResult::Sat(model);
         }
         self.stats.sat_calls += 1;
         let mut b = Blaster::new(&mut self.terms, self.limits.deadline);
@@ -179,24 +165,14 @@ impl Context {
         }
         match b.solve(self.limits.conflicts) {
             Answer::Unsat => SatResult::Unsat,
-            Answer::Sat(m) => SatResult::Sat(self.keep(Sample::of(m))),
+            Answer::Sat(m) => {
+                self.assignments.keep(&m);
+                SatResult::Sat(m)
+            }
             Answer::Unknown => {
                 self.stats.undecided += 1;
                 SatResult::Unknown
             }
         }
-    }
-
-    /// Keeps what has answered a question for the next ones; its model.
-    fn keep(&mut self, sample: Sample) -> Model {
-        if !self.repairs {
-            return sample.model;
-        }
-        if self.samples.len() == SAMPLES {
-            self.samples.remove(RANDOM as usize);
-        }
-        let model = sample.model.clone();
-        self.samples.push(sample);
-        model
     }
 }
