@@ -19,7 +19,7 @@ use crate::weight::weight_in_one;
 
 /// Time for the proof of one step: this, or a share of what is left; and where all is to end soon.
 const STEP: Duration = Duration::from_secs(1);
-const SHORT_STEP: Duration = Duration::from_millis(250);
+const SHORT_STEP: Duration = Duration::from_millis(150);
 const STEPS: u32 = 3;
 /// Slots of a function up to which each proposal is judged by what the local passes make of it.
 const SMALL: usize = 300;
@@ -58,7 +58,7 @@ impl Patience {
     /// Where so many functions are to be worked on.
     pub(crate) fn of(options: &Options, functions: usize) -> Patience {
         match options.is_short() {
-            true => Patience { step: (SHORT_STEP, SHORT_STEP), share: SHARE, cuts: 1 },
+            true => Patience { step: (SHORT_STEP, SHORT_STEP), share: SHARE, cuts: 2 },
             false => Patience {
                 step: (STEP, Duration::MAX),
                 share: if functions <= options.jobs { SHARE_ALONE } else { SHARE },
@@ -284,7 +284,8 @@ fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mut Pr
         let Some(last) = all.last().filter(|_| fresh && !judge.is_late()) else { break };
         let local = judge.local.of(&last.function).current().clone();
         let next = bpf_ssa::improve(&local, env, passes, judge);
-        fresh = !next.is_empty() && judge.accepts(&last.function, &local);
+        // Proofs that were cut are no reason to let go of what has been proven.
+        fresh = !next.is_empty() && !judge.is_over() && judge.proves(&last.function, &local);
         if fresh {
             all.push(Step { by: vec![LOCAL], function: local });
             all.extend(next);
@@ -307,11 +308,13 @@ struct Proving<'a, 'e> {
     cuts: usize,
 }
 
-impl Judge for Proving<'_, '_> {
-    fn accepts(&mut self, old: &Function, new: &Function) -> bool {
-        if self.is_late() {
-            return false;
-        }
+impl Proving<'_, '_> {
+    /// Whether its time is over.
+    fn is_over(&self) -> bool {
+        self.end.is_some_and(|e| Instant::now() >= e)
+    }
+
+    fn proves(&mut self, old: &Function, new: &Function) -> bool {
         let now = Instant::now();
         let (least, most) = self.patience.step;
         let step = self.end.map_or(least, |e| (e.saturating_duration_since(now) / STEPS).clamp(least, most));
@@ -324,9 +327,15 @@ impl Judge for Proving<'_, '_> {
         self.cuts += usize::from(!is_equal && deadline.is_some_and(|d| Instant::now() >= d));
         is_equal
     }
+}
+
+impl Judge for Proving<'_, '_> {
+    fn accepts(&mut self, old: &Function, new: &Function) -> bool {
+        !self.is_late() && self.proves(old, new)
+    }
 
     fn is_late(&self) -> bool {
-        self.cuts >= self.patience.cuts || self.end.is_some_and(|e| Instant::now() >= e)
+        self.cuts >= self.patience.cuts || self.is_over()
     }
 
     fn cost(&mut self, f: &Function) -> usize {

@@ -9,7 +9,7 @@ use bpf_facts::Env;
 use bpf_isa::{AluOp, Insn, Src};
 use bpf_passes::View;
 use bpf_program::Op;
-use bpf_prove::{Cache, Rewrite, Verdict};
+use bpf_prove::{Cache, Options as ProofOptions, Rewrite, Verdict};
 use bpf_search::enumerate::{Effort as Enumeration, Outcome as Enumerated, enumerate};
 use bpf_search::{Answer, Budget, Found, Portfolio, Progress, SETTINGS, cost};
 use rustc_hash::FxHasher;
@@ -21,9 +21,9 @@ use super::memory::Memory;
 use crate::pool;
 use crate::window_selection::Text;
 
-/// See [`price`]; a circuit for a division is large, and one for a product hard.
+/// See [`price`]; a circuit for a division is large, and one for a product of registers hard.
 const QUESTION: u64 = 512;
-const DIVISION: u64 = 16 * QUESTION;
+const DEAR: u64 = 16 * QUESTION;
 
 /// Conflicts of a question where all is to end soon.
 const SHORT_CONFLICTS: u32 = 250;
@@ -44,7 +44,10 @@ pub(super) fn look(search: &Search, items: &[Item], agenda: &Agenda, memory: &Me
         }
         let Some(a) = agenda.function(item.candidate) else { return };
         let look_at = || {
-            let mut outcome = module.with_env(|env| search_one(search, item, a, env, memory))?;
+            let is_left_open = Cell::new(false);
+            let mut outcome = module.with_env(|env| search_one(search, item, a, env, memory, &is_left_open))?;
+            // A longer search may get an answer to what this one gave up soon.
+            outcome.complete &= !(options.is_short() && is_left_open.get());
             // As the rule made of it would give it, down to the lines of source.
             if let (Some(f), Some((_, renaming, _))) = (&mut outcome.found, &item.window.form)
                 && let Some(with) = renaming.to_canonical(&f.with).and_then(|c| renaming.to_window(&c))
@@ -67,7 +70,15 @@ pub(super) fn look(search: &Search, items: &[Item], agenda: &Agenda, memory: &Me
     results.into_iter().map(|r| r.into_inner().ok().flatten()).collect()
 }
 
-fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Memory) -> Option<Outcome> {
+/// Searches one window; `is_left_open` is told of questions that were given up.
+fn search_one(
+    search: &Search,
+    item: &Item,
+    a: &Analysed,
+    env: &Env,
+    memory: &Memory,
+    is_left_open: &Cell<bool>,
+) -> Option<Outcome> {
     let Search { settings, options, .. } = *search;
     let at = item.window;
     let points = a.points(at.block, &at.path, env)?;
@@ -75,17 +86,23 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
     let text = Text::new(&view, at.start, at.end);
     let window = text.window(&view, at.start, settings);
     let known = view.known();
-    let mut proof = settings.proof_options(settings.deadline);
+    let of_known = settings.proof_options(settings.deadline);
+    let mut proof = of_known.clone();
     if options.is_short() {
         proof.limits.conflicts = proof.limits.conflicts.min(SHORT_CONFLICTS);
     }
     let mut cache = Cache::new();
-    let is_left_open = Cell::new(false);
-    let mut judge = |new: &[Op]| match cache.ask(&a.function, env, &known, &rewrite(item, new.to_vec()), &proof) {
+    let mut ask = |new: &[Op], proof: &ProofOptions| match cache.ask(
+        &a.function,
+        env,
+        &known,
+        &rewrite(item, new.to_vec()),
+        proof,
+    ) {
         Ok(_) => Answer::Equal,
         Err((Verdict::Different(d), _)) => Answer::Different(Some(d)),
-        Err(_) => {
-            is_left_open.set(true);
+        Err((_, stats)) => {
+            is_left_open.set(is_left_open.get() || stats.undecided > 0);
             Answer::Unknown
         }
     };
@@ -112,7 +129,7 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
             Some(with) if rule.effort <= item.effort.total => {
                 let instance = renaming.to_window(with);
                 if let Some(with) = instance
-                    && matches!(judge(&with), Answer::Equal)
+                    && matches!(ask(&with, &of_known), Answer::Equal)
                 {
                     let cost = cost::of(&with, settings.goal);
                     out.found = Some(Found { with, cost, by: BY_RULE });
@@ -128,6 +145,7 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
     if !options.search {
         return Some(Outcome { remembered: true, settled: true, ..out });
     }
+    let mut judge = |new: &[Op]| ask(new, &proof);
     // Regions are for the chains alone.
     let short = match window.superblock {
         Some(_) => Enumerated::default(),
@@ -168,8 +186,6 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
     out.progress = portfolio.progress();
     out.questions += out.progress.judged * price(window.old);
     out.complete = out.progress.proposals >= proposals || out.progress.judged >= questions;
-    // A longer search may get an answer to what this one gave up soon.
-    out.complete &= !(options.is_short() && is_left_open.get());
     if let Some(f) = found
         && out.found.as_ref().is_none_or(|e| f.cost < e.cost)
     {
@@ -187,7 +203,7 @@ pub(super) fn price(ops: &[Op]) -> u64 {
         Insn::Alu { op: AluOp::Mul, src, .. } => matches!(src, Src::Reg(_)),
         _ => false,
     };
-    if ops.iter().any(is_dear) { DIVISION } else { QUESTION }
+    if ops.iter().any(is_dear) { DEAR } else { QUESTION }
 }
 
 /// What was found for a window, as a change of its function.

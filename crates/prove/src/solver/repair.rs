@@ -16,15 +16,16 @@ const STEPS: u32 = 256;
 impl Sample {
     /// Changes the assignment until all of `demands` hold; whether they do.
     pub(crate) fn meet(&mut self, terms: &Terms, demands: &[TermId]) -> bool {
-        for round in 0..=ROUNDS {
-            let Some(missed) = demands.iter().copied().find(|d| self.value(terms, *d) == 0) else { return true };
+        let missed = |sample: &mut Sample| demands.iter().copied().find(|d| sample.value(terms, *d) == 0);
+        for round in 0..ROUNDS {
+            let Some(missed) = missed(self) else { return true };
             let mut repair = Repair { sample: self, terms, round, steps: STEPS };
-            if round == ROUNDS || !repair.want(missed, 1) {
+            if !repair.want(missed, 1) {
                 return false;
             }
             self.forget();
         }
-        false
+        missed(self).is_none()
     }
 }
 
@@ -221,14 +222,16 @@ impl Repair<'_> {
     /// The value of a term; of variables and bytes what they have just been given.
     fn now(&mut self, t: TermId) -> u64 {
         let then = self.sample.value(self.terms, t);
-        match self.terms.node(t) {
-            Node::Var(x) => self.sample.model.vars.get(x).copied().unwrap_or(then),
+        let given = match self.terms.node(t) {
+            Node::Var(x) => self.sample.model.vars.get(x).copied(),
             Node::Select(m, a) => {
                 let at = self.sample.value(self.terms, *a);
-                self.sample.model.bytes.get(&(*m, at)).map_or(then, |b| u64::from(*b))
+                self.sample.model.bytes.get(&(*m, at)).map(|b| u64::from(*b))
             }
-            _ => then,
-        }
+            _ => None,
+        };
+        // A variable that nobody has given a value has more bits in the model than its width.
+        given.unwrap_or(then) & mask(self.terms.width(t))
     }
 }
 
@@ -240,6 +243,7 @@ fn inverse(odd: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::solver::blast::Model;
 
     #[test]
     fn inverses() {
@@ -292,6 +296,18 @@ mod tests {
                 assert!(met(&t, &demands) || matches!(t.node(a), Node::Mul(..)), "{:?}", shown());
             }
         }
+    }
+
+    #[test]
+    fn narrow_variables_have_narrow_values() {
+        let mut t = Terms::new();
+        let (x, y, z) = (t.fresh(32).1, t.fresh(32).1, t.fresh(16).1);
+        let five = t.constant(16, 5);
+        let (is_five, less, signed) = (t.eq(z, five), t.ult(x, y), t.slt(x, y));
+        let demands = [is_five, t.not(less), t.not(signed)];
+        let mut sample = Sample::of(Model::default());
+        assert!(sample.meet(&t, &demands));
+        assert!(met(&t, &demands));
     }
 
     #[test]

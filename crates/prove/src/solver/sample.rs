@@ -31,14 +31,14 @@ impl Sample {
         sample
     }
 
-    /// This model as it is: zero where it says nothing.
+    /// This model, with zeros for the bytes that it says nothing of.
     pub(crate) fn of(model: Model) -> Sample {
         Sample { seed: 0, model, zero: true, memo: FxHashMap::default() }
     }
 
     /// This assignment, to be changed.
     pub(crate) fn copied(&self) -> Sample {
-        Sample { model: self.model.clone(), memo: self.memo.clone(), ..*self }
+        Sample { model: self.model.clone(), memo: FxHashMap::default(), ..*self }
     }
 
     /// Forgets the values of terms, since variables or bytes have changed.

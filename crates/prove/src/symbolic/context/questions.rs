@@ -10,7 +10,7 @@ use crate::term::{Node, TermId, VarId};
 
 impl Context {
     /// Up to `n` assignments in which all that is assumed holds. Random ones, if there are; else such as are random
-    /// where nothing is assumed, and the solver's elsewhere.
+    /// where nothing is assumed, and those of one case elsewhere.
     pub fn samples(&mut self, n: usize) -> Vec<Sample> {
         let assumed: Vec<TermId> = self.assumed().collect();
         let mut samples: Vec<Sample> = (0..4 * n as u64)
