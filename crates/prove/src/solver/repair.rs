@@ -208,7 +208,7 @@ impl Repair<'_> {
         noise(self.round << 32 | u64::from(self.steps))
     }
 
-    /// One of two wishes, the second first in every other round.
+    /// One of two wishes, the second first in two rounds of four: both ends and chance ([`Repair::order`]) are tried with either.
     fn either(&mut self, x: (TermId, u64), y: (TermId, u64)) -> bool {
         self.either_of((x.0, Some(x.1)), (y.0, Some(y.1)))
     }
