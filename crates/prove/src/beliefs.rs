@@ -188,7 +188,7 @@ impl Beliefs {
         let tests = |b: &BlockId| asks_whence(f.kind, &f.block(*b).term);
         let from = (all.sums || f.layout.iter().any(tests)).then(|| provenance_by(f, facts, Sources::PASSED));
         all.sums = all.sums_of_frames || all.sums && from.as_ref().is_some_and(|from| from.sums);
-        all.tests_arguments = f.kind != ProgKind::Tracing && from.as_ref().is_some_and(|from| from.tests_arguments);
+        all.tests_arguments = may_have_arguments(f.kind) && from.as_ref().is_some_and(|from| from.tests_arguments);
         let managed = env.maps.iter().map(|m| &m.managed).chain(env.sections.iter().map(|s| &s.managed));
         let hold_pointers = || managed.into_iter().flat_map(|fields| fields.iter()).any(|f| f.is_pointer);
         all.wrong |= from.is_some_and(|from| {
@@ -290,8 +290,13 @@ fn tests_whether_equal(t: &Terminator) -> bool {
 
 /// Whether a jump asks if a register is null that may be an argument.
 fn tests_for_null(kind: ProgKind, t: &Terminator) -> bool {
-    matches!(kind, ProgKind::Other | ProgKind::Subprogram)
+    may_have_arguments(kind)
         && matches!(t, Terminator::Branch { cond: Cond::Eq | Cond::Ne, width: Width::W64, src: Src::Imm(0), .. })
+}
+
+/// Whether a function may be a hook that is given what a function of the kernel is, or be passed that: no program with a packet is.
+fn may_have_arguments(kind: ProgKind) -> bool {
+    matches!(kind, ProgKind::Other | ProgKind::Subprogram)
 }
 
 /// Whether a call looks up an element in what may be a map that has fewer than the verifier believes (the element with the key

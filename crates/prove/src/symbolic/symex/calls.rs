@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bpf_facts::FRAME;
 use bpf_isa::{Call, Insn, Reg};
 use bpf_platform::effects::{Argument, Effects, Extent};
 use bpf_platform::helpers::Ret;
@@ -369,6 +370,19 @@ impl<'c, 'e> Sym<'c, 'e> {
             (Some(region), Some(len)) if len <= LONGEST => {
                 let (base, off) = self.cx.terms.split_address(value);
                 Some(Touch::Bytes { region, base, off, len, read, write })
+            }
+            // However many bytes it reads, they begin there and end where the frame does: the verifier lets no helper read
+            // beyond (`check_stack_range_initialized` in kernel/bpf/verifier.c), but for those that probe any address or are
+            // given one as a number, of which docs/trust.md says what they find (A14).
+            (Some(MemoryRegion::Stack), None) if read && !write && !a.access.keeps => {
+                let (base, off) = self.cx.terms.split_address(value);
+                let is_frame = Some(base) == self.cx.lookup(&VarKey::Frame);
+                match u32::try_from(-off) {
+                    Ok(len) if is_frame && i64::from(len) <= FRAME && len > 0 => {
+                        Some(Touch::Bytes { region: MemoryRegion::Stack, base, off, len, read, write })
+                    }
+                    _ => Some(Touch::Anything { region: Some(MemoryRegion::Stack), write }),
+                }
             }
             (region, _) => Some(Touch::Anything { region, write }),
         }
