@@ -23,8 +23,8 @@ const SHORT_STEP: Duration = Duration::from_millis(150);
 const STEPS: u32 = 3;
 /// Slots of a function up to which each proposal is judged by what the local passes make of it.
 const SMALL: usize = 300;
-/// Slots of a function beyond which there are no global passes: what they propose takes seconds to make, in which nothing
-/// looks at the clock, and its proof rarely goes through.
+/// Slots of a function beyond which there are no global passes but those for any size ([`Pass::is_for_any_size`]): what others
+/// propose takes seconds to make, in which nothing looks at the clock, and its proof rarely goes through.
 pub(crate) const LARGE: usize = 1000;
 /// Turns of global and local passes, at most.
 const TURNS: usize = 3;
@@ -234,7 +234,14 @@ impl Start {
         settings: &Settings,
     ) -> (Option<(Start, Derivation)>, bool) {
         let mut is_whole = true;
+        let large: Vec<Box<dyn Pass>>;
+        let mut passes = passes;
         if slot_count(before.original()) > LARGE {
+            let is_chosen = |p: &dyn Pass| p.is_for_any_size() && passes.iter().any(|q| q.name() == p.name());
+            large = bpf_ssa::all_passes().into_iter().filter(|p| is_chosen(p.as_ref())).collect();
+            passes = &large;
+        }
+        if passes.is_empty() {
             return (None, is_whole);
         }
         let untouched = {
@@ -254,9 +261,8 @@ impl Start {
                 continue;
             }
             let mut judge = Proving { end, patience, proven: vec![], costs: &mut costs, local: &mut local, cuts: 0 };
-            let steps = improve(from.current(), env, passes, &mut judge);
+            let (steps, finished) = improve(from.current(), env, passes, &mut judge);
             is_whole &= !judge.is_late() && judge.cuts == 0;
-            let Some(last) = steps.last().map(|s| &s.function) else { continue };
             // Whatever is proposed: only what has been proven leads from one to the next.
             let chain: Vec<&Function> =
                 std::iter::once(from.current()).chain(steps.iter().map(|s| &s.function)).collect();
@@ -264,10 +270,14 @@ impl Start {
             if !chain.windows(2).all(is_step) {
                 continue;
             }
-            let derivation = local.of(last).clone();
+            // Of a larger function the steps do not know what the local passes make of what comes last.
+            let mut ends = vec![steps.len(), finished];
+            ends.dedup();
             let weighs = |d: &Derivation| weight_in_one(d.current(), settings, env.maps);
-            if weighs(&derivation) < weighs(before) {
-                let names = steps.iter().map(|s| if s.by.is_empty() { "ssa".into() } else { s.by.join("+") });
+            let of_end = |n: usize| Some((n, local.of(&steps[..n].last()?.function).clone()));
+            let best = ends.into_iter().filter_map(of_end).min_by_key(|(_, derivation)| weighs(derivation));
+            if let Some((n, derivation)) = best.filter(|(_, derivation)| weighs(derivation) < weighs(before)) {
+                let names = steps[..n].iter().map(|s| if s.by.is_empty() { "ssa".into() } else { s.by.join("+") });
                 return (Some((Start { before: before.clone(), steps: names.collect() }, derivation)), is_whole);
             }
         }
@@ -275,9 +285,9 @@ impl Start {
     }
 }
 
-/// What the global passes make of a function, and of what the local ones then make of that, in turns; all of them steps. It
-/// ends with a global one.
-fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mut Proving<'_, '_>) -> Vec<Step> {
+/// What the global passes make of a function, and of what the local ones then make of that, in turns; and in the end what those
+/// do that come last. All of them are steps, and the last one is a global one. With it the number of steps before what comes last.
+fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mut Proving<'_, '_>) -> (Vec<Step>, usize) {
     let mut all = bpf_ssa::improve(f, env, passes, judge);
     let mut fresh = !all.is_empty();
     for _ in 1..TURNS {
@@ -291,7 +301,10 @@ fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mut Pr
             all.extend(next);
         }
     }
-    all
+    let before = all.len();
+    let last = all.last().map_or(f, |s| &s.function).clone();
+    all.extend(bpf_ssa::finish(&last, env, passes, judge));
+    (all, before)
 }
 
 /// Has each step proven; what counts is what the local passes make of it.
@@ -466,7 +479,7 @@ mod tests {
 
     /// Nothing looks at the clock while passes make a proposal, which takes a minute of some thousands of branches.
     #[test]
-    fn long_functions_have_no_global_passes() {
+    fn long_functions_have_only_the_global_passes_for_any_size() {
         let branches = |count: usize| {
             let branch = |n| format!("    if r7 > {n} goto l{n}\n    r0 += {n}\n    r0 += 1\nl{n}:\n");
             let code: String = (1..=count).map(branch).collect();

@@ -110,7 +110,7 @@ pub trait Judge {
 /// Goes from `f` to something better, in steps that the judge accepts. Tried are in each round first what passes make of the graph; then
 /// detours over something longer that makes each step small enough to be proven ([`crate::passes::detours`]); then all other
 /// passes at once, all but one, each alone, and none, the best result first. What comes out are accepted steps alone, in
-/// order.
+/// order. The passes of the graph that come last are left to [`finish`].
 pub fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mut dyn Judge) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut now = f.clone();
@@ -119,7 +119,7 @@ pub fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mu
         if judge.is_late() {
             break;
         }
-        if let Some((less, step)) = graphs(&now, env, passes, cost, judge) {
+        if let Some((less, step)) = graphs(&now, env, passes, false, cost, judge) {
             (now, cost) = (step.function.clone(), less);
             steps.push(step);
             continue;
@@ -139,15 +139,34 @@ pub fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mu
     steps
 }
 
-/// What a pass makes of the graph of `now`, if it costs less than `cost`, and is accepted: the best.
+/// Goes on from `f` by what those passes of the graph make of it that come last, in steps that the judge accepts.
+pub fn finish(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mut dyn Judge) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut now = f.clone();
+    let mut cost = judge.cost(&now);
+    for _ in 0..ROUNDS {
+        let Some((less, step)) = graphs(&now, env, passes, true, cost, judge) else { break };
+        (now, cost) = (step.function.clone(), less);
+        steps.push(step);
+    }
+    steps
+}
+
+/// What a pass makes of the graph of `now`, if it costs less than `cost`, and is accepted: the best. Of those that come last,
+/// or of the others.
 fn graphs(
     now: &Function,
     env: &Env<'_>,
     passes: &[Box<dyn Pass>],
+    last: bool,
     cost: usize,
     judge: &mut dyn Judge,
 ) -> Option<(usize, Step)> {
-    let all = passes.iter().flat_map(|p| p.graphs(now, env).into_iter().map(|g| (p.name(), g)));
+    if judge.is_late() {
+        return None;
+    }
+    let chosen = passes.iter().filter(|p| p.is_last() == last);
+    let all = chosen.flat_map(|p| p.graphs(now, env).into_iter().map(|g| (p.name(), g)));
     let mut found: Vec<(usize, Step)> =
         all.map(|(by, function)| (judge.cost(&function), Step { by: vec![by], function })).collect();
     found.retain(|(less, _)| *less < cost);
@@ -164,6 +183,9 @@ fn proposals(
     judge: &mut dyn Judge,
 ) -> Vec<(usize, Step)> {
     let of_forms: Vec<&dyn Pass> = passes.iter().map(AsRef::as_ref).filter(|p| !p.is_of_graphs()).collect();
+    if of_forms.is_empty() {
+        return vec![];
+    }
     let all: Vec<&dyn Pass> = of_forms.iter().copied().filter(|p| !p.stands_alone()).collect();
     let mut sets: Vec<Vec<&dyn Pass>> = vec![all.clone()];
     for i in 0..all.len() {

@@ -46,7 +46,7 @@ mod slots;
 mod splitting;
 mod verify;
 
-pub use candidate::{Candidate, Judge, NoCandidate, Step, candidate, detours_of, improve};
+pub use candidate::{Candidate, Judge, NoCandidate, Step, candidate, detours_of, finish, improve};
 pub use graph::Graph;
 pub use ir::{Block, BlockData, Edge, Inst, Op, Operand, Ssa, Term, Value, ValueData};
 pub use lift::{Refusal, Roles, lift, roles};

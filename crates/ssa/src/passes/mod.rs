@@ -17,6 +17,7 @@ pub(crate) mod fold;
 mod key_slots;
 mod late_calls;
 mod loads;
+mod melding;
 mod moving;
 mod numbering;
 mod one_side;
@@ -40,6 +41,7 @@ pub use pass::Pass;
 /// All of them, in the order in which they run.
 pub fn all_passes() -> Vec<Box<dyn Pass>> {
     vec![
+        Box::new(melding::Melding),
         Box::new(untested::Untested),
         Box::new(elements::Elements),
         Box::new(fill::Fill),

@@ -20,6 +20,10 @@ pub trait Pass: Send + Sync {
     fn graphs(&self, _: &Function, _: &Env<'_>) -> Vec<Function> {
         vec![]
     }
+    /// Whether it copes with functions of any size, in time that grows with their size.
+    fn is_for_any_size(&self) -> bool {
+        false
+    }
     /// Whether what it does is often beyond what can be proven: what contains it is not tried again and again.
     fn is_hard(&self) -> bool {
         false

@@ -339,3 +339,66 @@ fn the_way_on_which_it_is_missing_ends_where_it_ended() {
     let one_end = "if r6 > 3 goto +1\nr6 = 1\nr1 = 7\n*(u64 *)(r10 - 16) = r6";
     assert_eq!(without_elements_missing(&looks_up(key, one_end)).len(), 1);
 }
+
+/// Looks an element up by what stands at `at` in the context, and counts `by` on it; goes on to `out` if it is there, else to `none`.
+fn counts(at: i32, by: i32, none: &str, out: &str) -> String {
+    format!(
+        "r2 = *(u32 *)(r6 + {at})
+        *(u32 *)(r10 - 4) = r2
+        r2 = r10
+        r2 += -4
+        r1 = 0 ll
+        call 1
+        if r0 == 0 goto {none}
+        r1 = *(u64 *)(r0 + 0)
+        r1 += {by}
+        r1 *= 3
+        r1 ^= 77
+        *(u64 *)(r0 + 0) = r1
+        goto {out}\n"
+    )
+}
+
+/// Two such parts, one for small numbers and one for others, in a frame with room for one more word.
+fn two_parts(by: [i32; 2]) -> String {
+    format!(
+        "r6 = r1
+        r1 = *(u32 *)(r6 + 12)
+        *(u64 *)(r10 - 16) = 0
+        r7 = *(u64 *)(r10 - 16)
+        if r1 > 9 goto B
+        {}B: {}C: r0 = 1
+        exit
+        D: r0 = 2
+        exit
+        E: r0 = 3
+        exit\n",
+        counts(16, by[0], "C", "E"),
+        counts(12, by[1], "D", "E"),
+    )
+}
+
+#[test]
+fn parts_that_do_the_same_are_kept_once() {
+    let got = graphs("ssa-melding", &two_parts([5, 5]));
+    let one = got.last().expect("a form");
+    let count = |what: &str| one.matches(what).count();
+    assert_eq!((count("call 0x1"), count("^= 0x4d")), (1, 1), "{one}");
+    assert_eq!(count("*(u64 *)(r10 - 0x10) = r"), 2, "set where either part is entered: {one}");
+    assert_eq!(count("r0 = *(u64 *)(r10 - 0x10)"), 1, "asked where they part: {one}");
+}
+
+#[test]
+fn what_differs_in_two_parts_stays_twice() {
+    let got = graphs("ssa-melding", &two_parts([5, 6]));
+    let one = got.last().expect("a form");
+    assert_eq!(["+= 0x5", "+= 0x6", "^= 0x4d"].map(|what| one.matches(what).count()), [1, 1, 1], "{one}");
+}
+
+#[test]
+fn parts_that_lead_to_one_place_need_no_question() {
+    let text = two_parts([5, 5]).replace("goto D", "goto C");
+    let got = graphs("ssa-melding", &text);
+    let one = got.last().expect("a form");
+    assert_eq!((one.matches("call 0x1").count(), one.matches("(r10 - 0x10) = r").count()), (1, 0), "{one}");
+}

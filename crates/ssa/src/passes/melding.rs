@@ -1,0 +1,581 @@
+//! Two parts of a function that do the same are kept once, and a slot of the frame says in which of the two a run is.
+//!
+//! ```text
+//! before:     if r1 > 9 goto b                    after:     if r1 > 9 goto b
+//!             r2 = *(u32 *)(r6 + 8)                          r2 = *(u32 *)(r6 + 8)
+//!             *(u32 *)(r10 - 4) = r2                         r3 = 0
+//!             …                                              *(u64 *)(r10 - 16) = r3
+//!             r0 = call map_lookup_elem                      goto on
+//!             if r0 == 0 goto c                           b: r2 = *(u32 *)(r6 + 12)
+//!             …                                              r3 = 1
+//!             goto end                                       *(u64 *)(r10 - 16) = r3
+//!          b: r2 = *(u32 *)(r6 + 12)                     on: *(u32 *)(r10 - 4) = r2
+//!             *(u32 *)(r10 - 4) = r2                         …
+//!             …                                              r0 = call map_lookup_elem
+//!             r0 = call map_lookup_elem                      if r0 == 0 goto ask
+//!             if r0 == 0 goto d                              …
+//!             …                                              goto end
+//!             goto end                                  ask: r0 = *(u64 *)(r10 - 16)
+//!                                                            if r0 != 0 goto d
+//!                                                            goto c
+//! ```
+//! This is control-flow melding, or the merging of functions within one: what a compiler has inlined twice, with another
+//! constant argument, is found again. Blocks count as alike that have the same operations, whatever their registers and order, and
+//! end alike; pairs grow along edges, forwards and backwards. Where paired blocks go on to others, the slot is asked, which
+//! takes two slots of code; where a part is entered, it is set, which takes one or two. Pairs that cost more than they save are
+//! let go of. Whether the two parts do the same is for the prover to say.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use bpf_facts::{Env, Facts, Liveness, StackSet, deepest_frame_use};
+use bpf_isa::{Call, Cond, Insn, Reg, Size, Src, Width};
+use bpf_program::{Block, BlockId, Function, Op, Terminator, drop_unreachable, predecessors, slot_count};
+
+use super::pass::Pass;
+use crate::Ssa;
+
+/// Forms of one way to cut blocks, at most: the best ones.
+const FORMS: usize = 2;
+/// Blocks that each block is compared with, at most: those of the same kind that come next.
+const OTHERS: usize = 16;
+/// Pairs that are looked at in all, at most.
+const WORK: usize = 2_000_000;
+/// Slots of a block to begin with, at least.
+const SEED: usize = 3;
+/// Operations that blocks have in common at their ends, at least, to be cut there.
+const COMMON: usize = 3;
+/// Slots that another order of blocks may save where parts were melded.
+const JUMPS: usize = 3;
+/// Slots of a function up to which parts may begin and end in more places: so small steps are many, and rarely proven in larger ones.
+const FINE: usize = 1000;
+/// Slots that a form must save as estimated.
+const WORTH: usize = 3;
+
+/// The pass.
+pub struct Melding;
+
+impl Pass for Melding {
+    fn name(&self) -> &'static str {
+        "ssa-melding"
+    }
+
+    fn run(&self, _: &mut Ssa, _: &Env<'_>) -> bool {
+        false
+    }
+
+    fn is_of_graphs(&self) -> bool {
+        true
+    }
+
+    fn is_for_any_size(&self) -> bool {
+        true
+    }
+
+    fn is_last(&self) -> bool {
+        true
+    }
+
+    fn graphs(&self, f: &Function, env: &Env<'_>) -> Vec<Function> {
+        let coarse = cut_behind_calls(f);
+        let fine = (slot_count(f) <= FINE).then(|| cut_at_ends(&coarse));
+        let is_other = |g: &Function| g.blocks.len() > coarse.blocks.len();
+        let mut all = forms(&coarse, env);
+        all.extend(fine.filter(is_other).iter().flat_map(|g| forms(g, env)));
+        all
+    }
+}
+
+/// What becomes of a function whose blocks are cut like this.
+fn forms(f: &Function, env: &Env<'_>) -> Vec<Function> {
+    let parts = Parts::of(f);
+    let mut found = parts.pairs();
+    if found.is_empty() {
+        return vec![];
+    }
+    found.sort_by_key(|(saved, _)| std::cmp::Reverse(*saved));
+    let facts = Facts::of(f, env);
+    let live = Liveness::of(f, env, &facts);
+    let depth = deepest_frame_use(f, env);
+    let melded = |pairs| Melded { parts: &parts, pairs, facts: &facts, live: &live, depth }.form();
+    let most = slot_count(f) + JUMPS;
+    found.iter().filter_map(|(_, pairs)| melded(pairs)).filter(|g| slot_count(g) < most).take(FORMS).collect()
+}
+
+/// The function with blocks that end behind each call, so that parts may begin and end there.
+fn cut_behind_calls(f: &Function) -> Function {
+    cut(f, |b| {
+        let ops = &f.block(b).ops;
+        let calls = ops.iter().enumerate().filter(|(_, op)| matches!(op.insn, Insn::Call(_))).map(|(i, _)| i + 1);
+        calls.filter(|i| *i < ops.len()).collect()
+    })
+}
+
+/// The function with blocks that begin where what they have in common with another begins.
+fn cut_at_ends(f: &Function) -> Function {
+    let mut ends: HashMap<(Vec<String>, Option<String>), Vec<BlockId>> = HashMap::new();
+    for &b in &f.layout {
+        let block = f.block(b);
+        if let Some(from) = block.ops.len().checked_sub(COMMON) {
+            let last: Vec<String> = block.ops[from..].iter().map(signature).collect();
+            ends.entry((last, end(&block.term))).or_default().push(b);
+        }
+    }
+    // Where all of a block is at another's end, it stays whole.
+    let mut longest: HashMap<BlockId, usize> = HashMap::new();
+    for (a, b) in neighbours(ends.into_values()) {
+        let (x, y) = (&f.block(a).ops, &f.block(b).ops);
+        let n = x.iter().rev().zip(y.iter().rev()).take_while(|(p, q)| signature(p) == signature(q)).count();
+        for (block, ops) in [(a, x), (b, y)] {
+            let most = longest.entry(block).or_default();
+            *most = if n == ops.len() { usize::MAX } else { n.max(*most) };
+        }
+    }
+    cut(f, |b| {
+        let begin = longest.get(&b).and_then(|n| f.block(b).ops.len().checked_sub(*n));
+        begin.into_iter().filter(|at| *at > 0).collect()
+    })
+}
+
+/// The function with its blocks cut in front of these operations, which rise.
+fn cut(f: &Function, at: impl Fn(BlockId) -> Vec<usize>) -> Function {
+    let mut g = f.clone();
+    g.layout.clear();
+    for &b in &f.layout {
+        g.layout.push(b);
+        let mut end = b;
+        let mut done = 0;
+        for from in at(b) {
+            let next = BlockId(g.blocks.len() as u32);
+            let block = g.block_mut(end);
+            let ops = block.ops.split_off(from - done);
+            let term = std::mem::replace(&mut block.term, Terminator::Goto(next));
+            g.blocks.push(Block { ops, term });
+            g.layout.push(next);
+            (end, done) = (next, from);
+        }
+    }
+    g
+}
+
+/// Joins blocks with those that only they lead to.
+fn join(f: &mut Function) {
+    let preds = predecessors(f);
+    let mut gone = BTreeSet::new();
+    for b in f.layout.clone() {
+        if gone.contains(&b) {
+            continue;
+        }
+        while let Terminator::Goto(t) = f.block(b).term {
+            if t == b || t == f.entry() || preds[t.index()].len() != 1 || gone.contains(&t) {
+                break;
+            }
+            let next =
+                std::mem::replace(f.block_mut(t), Block { ops: vec![], term: Terminator::Exit { origin: None } });
+            let block = f.block_mut(b);
+            block.ops.extend(next.ops);
+            block.term = next.term;
+            gone.insert(t);
+        }
+    }
+    f.layout.retain(|b| !gone.contains(b));
+}
+
+/// What is alike in two blocks.
+#[derive(PartialEq, Eq, Hash)]
+struct Shape {
+    /// The operations without registers and copies, sorted.
+    ops: Vec<String>,
+    /// Its end without registers: alike for a condition and its opposite.
+    end: String,
+}
+
+/// A function's blocks and what they have in common.
+struct Parts<'a> {
+    f: &'a Function,
+    preds: Vec<Vec<BlockId>>,
+    /// By block: the same number for the same shape; none for what must not be shared.
+    shapes: Vec<Option<usize>>,
+}
+
+/// The second part's blocks by those of the first.
+type Pairs = BTreeMap<BlockId, BlockId>;
+
+impl<'a> Parts<'a> {
+    fn of(f: &'a Function) -> Parts<'a> {
+        let mut numbers: HashMap<Shape, usize> = HashMap::new();
+        let mut shapes = vec![None; f.blocks.len()];
+        for &b in f.layout.iter().skip(1) {
+            shapes[b.index()] = shape(f.block(b)).map(|s| {
+                let next = numbers.len();
+                *numbers.entry(s).or_insert(next)
+            });
+        }
+        Parts { f, preds: predecessors(f), shapes }
+    }
+
+    /// Slots of a block, but for a jump that may go.
+    fn slots(&self, b: BlockId) -> usize {
+        let block = self.f.block(b);
+        let end = usize::from(!matches!(block.term, Terminator::Goto(_)));
+        block.ops.iter().map(|o| o.insn.slots()).sum::<usize>() + end
+    }
+
+    /// Where a block leads to, in the order of its normal condition.
+    fn successors(&self, b: BlockId) -> [Option<BlockId>; 2] {
+        match self.f.block(b).term {
+            Terminator::Goto(t) => [Some(t), None],
+            Terminator::Branch { cond, taken, fall, .. } if is_turned(cond) => [Some(fall), Some(taken)],
+            Terminator::Branch { taken, fall, .. } => [Some(taken), Some(fall)],
+            _ => [None, None],
+        }
+    }
+
+    /// Pairs that save slots, each set once, with what they save as estimated.
+    fn pairs(&self) -> Vec<(usize, Pairs)> {
+        let mut alike: HashMap<usize, Vec<BlockId>> = HashMap::new();
+        for &b in self.f.layout.iter().filter(|b| self.slots(**b) >= SEED) {
+            self.shapes[b.index()].into_iter().for_each(|shape| alike.entry(shape).or_default().push(b));
+        }
+        let mut seeds: Vec<(usize, BlockId, BlockId)> =
+            neighbours(alike.into_values()).into_iter().map(|(a, b)| (self.slots(a), a, b)).collect();
+        seeds.sort_by_key(|(slots, a, b)| (std::cmp::Reverse(*slots), *a, *b));
+        let mut seen: BTreeSet<(BlockId, BlockId)> = BTreeSet::new();
+        let mut found: Vec<(usize, Pairs)> = vec![];
+        let mut left = WORK;
+        for (_, a, b) in seeds {
+            if left == 0 {
+                break;
+            }
+            if seen.contains(&(a.min(b), a.max(b))) {
+                continue;
+            }
+            let grown = self.grow(a, b);
+            seen.extend(grown.iter().map(|(x, y)| (*x.min(y), *x.max(y))));
+            let (saved, pairs) = self.pruned(grown, &mut left);
+            if saved >= WORTH && !found.iter().any(|(_, known)| *known == pairs) {
+                found.push((saved, pairs));
+            }
+        }
+        found
+    }
+
+    /// The pairs that two blocks belong to.
+    fn grow(&self, a: BlockId, b: BlockId) -> Pairs {
+        let mut pairs = Pairs::new();
+        let mut used = BTreeSet::new();
+        let mut todo = std::collections::VecDeque::from([(a, b)]);
+        while let Some((x, y)) = todo.pop_front() {
+            let alike = self.shapes[x.index()].is_some() && self.shapes[x.index()] == self.shapes[y.index()];
+            if x == y || !alike || used.contains(&x) || used.contains(&y) {
+                continue;
+            }
+            used.extend([x, y]);
+            pairs.insert(x, y);
+            for (u, v) in self.successors(x).into_iter().zip(self.successors(y)) {
+                todo.extend(u.zip(v));
+            }
+            for &p in &self.preds[x.index()] {
+                for &q in &self.preds[y.index()] {
+                    let side = |from: BlockId, to: BlockId| self.successors(from).iter().position(|s| *s == Some(to));
+                    if side(p, x) == side(q, y) {
+                        todo.push_back((p, q));
+                    }
+                }
+            }
+        }
+        pairs
+    }
+
+    /// Without pairs that cost more than they save; and what the rest saves.
+    fn pruned(&self, mut pairs: Pairs, left: &mut usize) -> (usize, Pairs) {
+        let mut saved = self.saved(&pairs);
+        loop {
+            let before = saved;
+            for (x, y) in pairs.clone() {
+                *left = left.saturating_sub(pairs.len());
+                if *left == 0 {
+                    break;
+                }
+                pairs.remove(&x);
+                let less = self.saved(&pairs);
+                if less > saved {
+                    saved = less;
+                } else {
+                    pairs.insert(x, y);
+                }
+            }
+            if saved == before {
+                return (usize::try_from(saved).unwrap_or(0), pairs);
+            }
+        }
+    }
+
+    /// What pairs save, in slots, as estimated.
+    fn saved(&self, pairs: &Pairs) -> isize {
+        let roles = Roles::of(self, pairs);
+        let (mut saved, mut questions) = (0, 0);
+        let mut entries = BTreeSet::new();
+        for (&x, &y) in pairs {
+            saved += self.slots(y) as isize;
+            for (u, v) in self.successors(x).into_iter().zip(self.successors(y)) {
+                let (Some(u), Some(v)) = (u, v) else { continue };
+                questions += isize::from(roles.target(Part::First, u) != roles.target(Part::Second, v));
+            }
+            for b in [x, y] {
+                let ways = self.preds[b.index()].iter().map(|p| roles.target(roles.part(*p), b));
+                entries.extend(ways.filter(|(_, set)| set.is_some()));
+            }
+        }
+        // Where nobody asks, nothing has to be set.
+        let sets = if questions == 0 { 0 } else { entries.len() as isize };
+        saved - 2 * questions - sets
+    }
+}
+
+/// Each with those that come next.
+fn neighbours(groups: impl Iterator<Item = Vec<BlockId>>) -> Vec<(BlockId, BlockId)> {
+    let of = |group: Vec<BlockId>| {
+        let pairs = |(i, a): (usize, &BlockId)| {
+            let a = *a;
+            group[i + 1..].iter().take(OTHERS).map(move |b| (a, *b)).collect::<Vec<_>>()
+        };
+        group.iter().enumerate().flat_map(pairs).collect::<Vec<_>>()
+    };
+    groups.flat_map(of).collect()
+}
+
+/// In which part a run is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Part {
+    Neither,
+    First,
+    Second,
+}
+
+/// Which block is of which part.
+struct Roles {
+    parts: Vec<Part>,
+    /// The first part's block in the place of one of the second.
+    first_of: BTreeMap<BlockId, BlockId>,
+}
+
+impl Roles {
+    fn of(parts: &Parts<'_>, pairs: &Pairs) -> Roles {
+        let mut of = vec![Part::Neither; parts.f.blocks.len()];
+        for (x, y) in pairs {
+            (of[x.index()], of[y.index()]) = (Part::First, Part::Second);
+        }
+        Roles { parts: of, first_of: pairs.iter().map(|(x, y)| (*y, *x)).collect() }
+    }
+
+    fn part(&self, b: BlockId) -> Part {
+        self.parts[b.index()]
+    }
+
+    /// Where an edge to `to` leads for a run in this part, and what the slot is set to on the way.
+    fn target(&self, part: Part, to: BlockId) -> (BlockId, Option<Part>) {
+        let of = self.part(to);
+        (self.first_of.get(&to).copied().unwrap_or(to), (of != Part::Neither && of != part).then_some(of))
+    }
+}
+
+/// A function with the second part led through the first.
+struct Melded<'a> {
+    parts: &'a Parts<'a>,
+    pairs: &'a Pairs,
+    facts: &'a Facts,
+    live: &'a Liveness,
+    depth: i64,
+}
+
+impl Melded<'_> {
+    fn form(&self) -> Option<Function> {
+        let f = self.parts.f;
+        let roles = Roles::of(self.parts, self.pairs);
+        let mut g = f.clone();
+        // Blocks that set the slot, by where they lead to, and those that ask it.
+        let mut entries: BTreeMap<(BlockId, Part), BlockId> = BTreeMap::new();
+        let mut questions: Vec<BlockId> = vec![];
+        let mut behind: BTreeMap<BlockId, Vec<BlockId>> = BTreeMap::new();
+        let mut lead = |g: &mut Function, (to, set): (BlockId, Option<Part>)| match set {
+            None => to,
+            Some(part) => *entries.entry((to, part)).or_insert_with(|| {
+                g.blocks.push(Block { ops: vec![], term: Terminator::Goto(to) });
+                BlockId(g.blocks.len() as u32 - 1)
+            }),
+        };
+        for &b in &f.layout {
+            match (roles.part(b), self.pairs.get(&b)) {
+                (Part::Neither, _) => {
+                    let mut term = f.block(b).term.clone();
+                    term.map_successors(|s| lead(&mut g, roles.target(Part::Neither, s)));
+                    g.block_mut(b).term = term;
+                }
+                (Part::First, Some(&second)) => {
+                    let (own, other) = (self.parts.successors(b), self.parts.successors(second));
+                    let mut to = [None; 2];
+                    for (side, (u, v)) in own.into_iter().zip(other).enumerate() {
+                        let (Some(u), Some(v)) = (u, v) else { continue };
+                        let (p, q) = (roles.target(Part::First, u), roles.target(Part::Second, v));
+                        let p_block = lead(&mut g, p);
+                        if p == q {
+                            to[side] = Some(p_block);
+                            continue;
+                        }
+                        let q_block = lead(&mut g, q);
+                        let used = self.live.entry(u).regs.union(self.live.entry(v).regs);
+                        let dst = Reg::all().find(|r| *r != Reg::R10 && !used.contains(*r))?;
+                        let ask = BlockId(g.blocks.len() as u32);
+                        let term = Terminator::Branch {
+                            cond: Cond::Ne,
+                            width: Width::W64,
+                            dst,
+                            src: Src::Imm(0),
+                            taken: q_block,
+                            fall: p_block,
+                            origin: None,
+                        };
+                        let load = Insn::Load { size: Size::DW, sext: false, dst, base: Reg::R10, off: 0 };
+                        g.blocks.push(Block { ops: vec![Op::new(load)], term });
+                        questions.push(ask);
+                        behind.entry(b).or_default().push(ask);
+                        to[side] = Some(ask);
+                    }
+                    let mut term = f.block(b).term.clone();
+                    match &mut term {
+                        Terminator::Goto(t) => *t = to[0]?,
+                        Terminator::Branch { cond, taken, fall, .. } => {
+                            let [s, t] = if is_turned(*cond) { [to[1]?, to[0]?] } else { [to[0]?, to[1]?] };
+                            (*taken, *fall) = (s, t);
+                        }
+                        _ => {}
+                    }
+                    g.block_mut(b).term = term;
+                }
+                _ => {}
+            }
+        }
+        if !questions.is_empty() {
+            let (off, size) = self.slot(&g, &entries, &questions)?;
+            for (&(to, part), &b) in &entries {
+                let came = if part == Part::Second { *self.pairs.get(&to)? } else { to };
+                g.block_mut(b).ops = self.set(came, part, off, size)?;
+            }
+            for &b in &questions {
+                if let Some(Insn::Load { size: s, off: o, .. }) = g.block_mut(b).ops.first_mut().map(|o| &mut o.insn) {
+                    (*s, *o) = (size, off);
+                }
+            }
+        }
+        let mut layout = vec![];
+        for &b in &f.layout {
+            if let Some(entry) = entries.get(&(b, Part::First)) {
+                layout.push(*entry);
+            }
+            match roles.first_of.get(&b) {
+                Some(first) => layout.extend(entries.get(&(*first, Part::Second))),
+                None => layout.push(b),
+            }
+            layout.extend(behind.get(&b).into_iter().flatten());
+        }
+        g.layout = layout;
+        drop_unreachable(&mut g);
+        join(&mut g);
+        Some(g)
+    }
+
+    /// Sets the slot in front of a block. From a register: kernels before 6.3 forget what number was stored otherwise
+    /// (`check_stack_write_fixed_off` in kernel/bpf/verifier.c), and would follow the wrong part.
+    fn set(&self, b: BlockId, part: Part, off: i16, size: Size) -> Option<Vec<Op>> {
+        let is_it = |n: u64| if part == Part::First { n == 0 } else { n << (64 - size.bits()) != 0 };
+        let known = self.facts.entry(b)?;
+        let held = |r: &Reg| known.reg(*r).as_const().is_some_and(is_it);
+        let store = |r: Reg| Op::new(Insn::Store { size, base: Reg::R10, off, src: Src::Reg(r) });
+        if let Some(r) = Reg::all().filter(|r| *r != Reg::R10).find(held) {
+            return Some(vec![store(r)]);
+        }
+        let live = self.live.entry(b).regs;
+        let r = Reg::all().find(|r| *r != Reg::R10 && !live.contains(*r))?;
+        let src = Src::Imm(i32::from(part == Part::Second));
+        Some(vec![Op::new(Insn::Mov { width: Width::W64, dst: r, src }), store(r)])
+    }
+
+    /// A place in the frame that nobody uses from where it is set to where it is asked for.
+    fn slot(
+        &self,
+        g: &Function,
+        entries: &BTreeMap<(BlockId, Part), BlockId>,
+        questions: &[BlockId],
+    ) -> Option<(i16, Size)> {
+        let sets: BTreeSet<BlockId> = entries.values().copied().collect();
+        let all: Vec<BlockId> = (0..g.blocks.len() as u32).map(BlockId).collect();
+        // Blocks in front of which it may still be asked for.
+        let mut asked = vec![false; g.blocks.len()];
+        questions.iter().for_each(|b| asked[b.index()] = true);
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for &b in all.iter().rev() {
+                let comes = g.block(b).term.successors().any(|s| asked[s.index()]);
+                if comes && !asked[b.index()] && !sets.contains(&b) {
+                    asked[b.index()] = true;
+                    changed = true;
+                }
+            }
+        }
+        let f = self.parts.f;
+        let mut used = StackSet::EMPTY;
+        for &b in all.iter().filter(|b| b.index() < f.blocks.len() && asked[b.index()]) {
+            for b in [Some(b), self.pairs.get(&b).copied()].into_iter().flatten() {
+                let ops = &f.block(b).ops;
+                (0..=ops.len()).for_each(|i| used = used.union(&self.live.before(b, i).stack));
+                used = used.union(&self.live.after(b, ops.len()).stack);
+                for m in ops.iter().filter_map(|o| o.insn.memory_operand()).filter(|m| m.base == Reg::R10) {
+                    used = used.union(&StackSet::range(i64::from(m.off), m.size.bytes()));
+                }
+            }
+        }
+        let places = (1..=-self.depth / 8).map(|i| -8 * i);
+        let free = |off: i64, size: Size| used.intersect(&StackSet::range(off, size.bytes())).is_empty();
+        let sizes = [Size::DW, Size::W, Size::H, Size::B];
+        let found =
+            sizes.into_iter().find_map(|size| places.clone().find(|off| free(*off, size)).map(|o| (o, size)))?;
+        Some((i16::try_from(found.0).ok()?, found.1))
+    }
+}
+
+/// Whether the opposite of a condition stands for both.
+fn is_turned(cond: Cond) -> bool {
+    cond.negate().is_some_and(|n| (n as u8) < cond as u8)
+}
+
+/// What must be the same in blocks that are paired. `None`: what must stand once for each instruction that there was.
+fn shape(block: &Block) -> Option<Shape> {
+    let is_kept = |op: &Op| op.is_core() || matches!(op.insn, Insn::Opaque(_) | Insn::Call(Call::Local(_)));
+    if block.ops.iter().any(is_kept) {
+        return None;
+    }
+    let is_copy = |insn: &Insn| matches!(insn, Insn::Mov { src: Src::Reg(_), .. });
+    let mut ops: Vec<String> = block.ops.iter().filter(|o| !is_copy(&o.insn)).map(signature).collect();
+    ops.sort_unstable();
+    Some(Shape { ops, end: end(&block.term)? })
+}
+
+/// An operation without its registers.
+fn signature(op: &Op) -> String {
+    let insn = op.insn.map_regs(|r| if r == Reg::R10 { r } else { Reg::R0 });
+    format!("{insn:?} {:?}", op.link.as_ref().map(|l| &l.symbol))
+}
+
+/// The end of a block without its registers, alike for a condition and its opposite. `None`: such ends are not shared.
+fn end(term: &Terminator) -> Option<String> {
+    match *term {
+        Terminator::Branch { cond, width, src, .. } => {
+            let cond = if is_turned(cond) { cond.negate()? } else { cond };
+            Some(format!("{cond:?} {width:?} {:?}", src.imm()))
+        }
+        Terminator::Goto(_) => Some(String::new()),
+        Terminator::Exit { .. } => Some("exit".to_owned()),
+        Terminator::MayGoto { .. } => None,
+    }
+}
