@@ -477,30 +477,45 @@ mod tests {
         assert!(shorter > 0, "lies are tempting");
     }
 
+    /// A program of so many branches, each with code of its own, and what follows.
+    fn branches(count: usize, then: &str) -> Module {
+        let branch = |n| format!("    if r7 > {n} goto l{n}\n    r0 += {n}\n    r0 += 1\nl{n}:\n");
+        let code: String = (1..=count).map(branch).collect();
+        let text = format!(
+            "; A.\n; section: tc\n; map: counts array 4 8 16\n; expect: equal\nbefore:\n    r6 = r1\n    \
+             r7 = *(u32 *)(r1 + 0)\n    r0 = 0\n{code}{then}    exit\nafter:\n    exit\n"
+        );
+        module(&bpf_testgen::case::Case::parse(&text).expect("a case").old_object().expect("it assembles"))
+    }
+
+    /// What the global passes make of it.
+    fn start_of(module: &Module) -> Option<Start> {
+        let soon = Some(Instant::now() + Duration::from_secs(60));
+        let settings = Settings { deadline: soon, ..Settings::default() };
+        let f = module.graphs[0].as_ref().expect("a graph");
+        let patience = Patience::of(&Options::default(), 1);
+        let find =
+            |env: &Env<'_>| Start::find(&Derivation::new(f.clone()), env, &bpf_ssa::all_passes(), patience, &settings);
+        module.with_env(find).0.map(|(start, _)| start)
+    }
+
     /// Nothing looks at the clock while passes make a proposal, which takes a minute of some thousands of branches.
     #[test]
     fn long_functions_have_only_the_global_passes_for_any_size() {
-        let branches = |count: usize| {
-            let branch = |n| format!("    if r7 > {n} goto l{n}\n    r0 += {n}\n    r0 += 1\nl{n}:\n");
-            let code: String = (1..=count).map(branch).collect();
-            let text = format!(
-                "; A.\n; section: tc\n; expect: equal\nbefore:\n    r7 = *(u32 *)(r1 + 0)\n    r0 = 0\n{code}    exit\n\
-                 after:\n    exit\n"
-            );
-            module(&bpf_testgen::case::Case::parse(&text).expect("a case").old_object().expect("it assembles"))
-        };
-        let global = bpf_ssa::all_passes();
-        let soon = Some(Instant::now() + Duration::from_secs(60));
-        let settings = Settings { deadline: soon, ..Settings::default() };
         for (count, is_tried) in [(4, true), (LARGE / 3 + 1, false)] {
-            let module = branches(count);
-            let f = module.graphs[0].as_ref().expect("a graph");
-            let found = module.with_env(|env| {
-                Start::find(&Derivation::new(f.clone()), env, &global, Patience::of(&Options::default(), 1), &settings)
-                    .0
-            });
-            assert_eq!(found.is_some(), is_tried, "{count} branches");
+            assert_eq!(start_of(&branches(count, "")).is_some(), is_tried, "{count} branches");
         }
+        let part = |label: &str, field: u32| {
+            format!(
+                "{label}:\n    r2 = *(u32 *)(r6 + {field})\n    *(u32 *)(r10 - 4) = r2\n    r2 = r10\n    r2 += -4\n    \
+                 r1 = counts ll\n    call bpf_map_lookup_elem\n    if r0 == 0 goto none\n    r1 = *(u64 *)(r0 + 0)\n    \
+                 r1 *= 3\n    r1 += 5\n    *(u64 *)(r0 + 0) = r1\n    r0 = 0\n    exit\n"
+            )
+        };
+        let parts = [part("first", 8), part("second", 8)].concat();
+        let two = format!("    if r7 > 7000 goto second\n{parts}none:\n    r0 = 1\n");
+        let start = start_of(&branches(LARGE / 3 + 1, &two)).expect("two parts that are one");
+        assert_eq!(start.steps(), ["ssa-melding"]);
     }
 
     #[test]

@@ -27,7 +27,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use bpf_facts::{Env, Facts, Liveness, StackSet, deepest_frame_use};
+use bpf_facts::{Effect, Env, Facts, Liveness, StackSet, deepest_frame_use};
 use bpf_isa::{Call, Cond, Insn, Reg, Size, Src, Width};
 use bpf_program::{Block, BlockId, Function, Op, Terminator, drop_unreachable, predecessors, slot_count};
 
@@ -38,8 +38,11 @@ use crate::Ssa;
 const FORMS: usize = 2;
 /// Blocks that each block is compared with, at most: those of the same kind that come next.
 const OTHERS: usize = 16;
-/// Pairs that are looked at in all, at most.
+/// Blocks and edges of pairs that are looked at in all, at most, each as often as it is: some tenths of a second.
 const WORK: usize = 2_000_000;
+/// Sets of pairs that are kept, at most, and forms that are made of them.
+const SETS: usize = 64;
+const ATTEMPTS: usize = 8;
 /// Slots of a block to begin with, at least.
 const SEED: usize = 3;
 /// Operations that blocks have in common at their ends, at least, to be cut there.
@@ -96,9 +99,15 @@ fn forms(f: &Function, env: &Env<'_>) -> Vec<Function> {
     let facts = Facts::of(f, env);
     let live = Liveness::of(f, env, &facts);
     let depth = deepest_frame_use(f, env);
-    let melded = |pairs| Melded { parts: &parts, pairs, facts: &facts, live: &live, depth }.form();
+    let melded = |pairs| Melded { parts: &parts, pairs, env, facts: &facts, live: &live, depth }.form();
     let most = slot_count(f) + JUMPS;
-    found.iter().filter_map(|(_, pairs)| melded(pairs)).filter(|g| slot_count(g) < most).take(FORMS).collect()
+    found
+        .iter()
+        .take(ATTEMPTS)
+        .filter_map(|(_, pairs)| melded(pairs))
+        .filter(|g| slot_count(g) < most)
+        .take(FORMS)
+        .collect()
 }
 
 /// The function with blocks that end behind each call, so that parts may begin and end there.
@@ -243,13 +252,13 @@ impl<'a> Parts<'a> {
         let mut found: Vec<(usize, Pairs)> = vec![];
         let mut left = WORK;
         for (_, a, b) in seeds {
-            if left == 0 {
+            if left == 0 || found.len() == SETS {
                 break;
             }
             if seen.contains(&(a.min(b), a.max(b))) {
                 continue;
             }
-            let grown = self.grow(a, b);
+            let grown = self.grow(a, b, &mut left);
             seen.extend(grown.iter().map(|(x, y)| (*x.min(y), *x.max(y))));
             let (saved, pairs) = self.pruned(grown, &mut left);
             if saved >= WORTH && !found.iter().any(|(_, known)| *known == pairs) {
@@ -259,14 +268,19 @@ impl<'a> Parts<'a> {
         found
     }
 
+    /// Whether two blocks have one shape.
+    fn are_alike(&self, a: BlockId, b: BlockId) -> bool {
+        let shape = |b: BlockId| self.shapes[b.index()];
+        a != b && shape(a).is_some() && shape(a) == shape(b)
+    }
+
     /// The pairs that two blocks belong to.
-    fn grow(&self, a: BlockId, b: BlockId) -> Pairs {
+    fn grow(&self, a: BlockId, b: BlockId, left: &mut usize) -> Pairs {
         let mut pairs = Pairs::new();
         let mut used = BTreeSet::new();
         let mut todo = std::collections::VecDeque::from([(a, b)]);
         while let Some((x, y)) = todo.pop_front() {
-            let alike = self.shapes[x.index()].is_some() && self.shapes[x.index()] == self.shapes[y.index()];
-            if x == y || !alike || used.contains(&x) || used.contains(&y) {
+            if !self.are_alike(x, y) || used.contains(&x) || used.contains(&y) {
                 continue;
             }
             used.extend([x, y]);
@@ -276,8 +290,13 @@ impl<'a> Parts<'a> {
             }
             for &p in &self.preds[x.index()] {
                 for &q in &self.preds[y.index()] {
+                    *left = left.saturating_sub(1);
+                    if *left == 0 {
+                        return pairs;
+                    }
                     let side = |from: BlockId, to: BlockId| self.successors(from).iter().position(|s| *s == Some(to));
-                    if side(p, x) == side(q, y) {
+                    let is_new = !used.contains(&p) && !used.contains(&q);
+                    if is_new && self.are_alike(p, q) && side(p, x) == side(q, y) {
                         todo.push_back((p, q));
                     }
                 }
@@ -288,11 +307,13 @@ impl<'a> Parts<'a> {
 
     /// Without pairs that cost more than they save; and what the rest saves.
     fn pruned(&self, mut pairs: Pairs, left: &mut usize) -> (usize, Pairs) {
+        let edges = |b: &BlockId| 1 + self.preds[b.index()].len();
+        let work: usize = pairs.iter().map(|(x, y)| edges(x) + edges(y)).sum();
         let mut saved = self.saved(&pairs);
         loop {
             let before = saved;
             for (x, y) in pairs.clone() {
-                *left = left.saturating_sub(pairs.len());
+                *left = left.saturating_sub(work);
                 if *left == 0 {
                     break;
                 }
@@ -312,7 +333,7 @@ impl<'a> Parts<'a> {
 
     /// What pairs save, in slots, as estimated.
     fn saved(&self, pairs: &Pairs) -> isize {
-        let roles = Roles::of(self, pairs);
+        let roles = Roles::of(pairs);
         let (mut saved, mut questions) = (0, 0);
         let mut entries = BTreeSet::new();
         for (&x, &y) in pairs {
@@ -353,23 +374,23 @@ enum Part {
 }
 
 /// Which block is of which part.
-struct Roles {
-    parts: Vec<Part>,
+struct Roles<'a> {
+    pairs: &'a Pairs,
     /// The first part's block in the place of one of the second.
     first_of: BTreeMap<BlockId, BlockId>,
 }
 
-impl Roles {
-    fn of(parts: &Parts<'_>, pairs: &Pairs) -> Roles {
-        let mut of = vec![Part::Neither; parts.f.blocks.len()];
-        for (x, y) in pairs {
-            (of[x.index()], of[y.index()]) = (Part::First, Part::Second);
-        }
-        Roles { parts: of, first_of: pairs.iter().map(|(x, y)| (*y, *x)).collect() }
+impl Roles<'_> {
+    fn of(pairs: &Pairs) -> Roles<'_> {
+        Roles { pairs, first_of: pairs.iter().map(|(x, y)| (*y, *x)).collect() }
     }
 
     fn part(&self, b: BlockId) -> Part {
-        self.parts[b.index()]
+        match (self.pairs.contains_key(&b), self.first_of.contains_key(&b)) {
+            (true, _) => Part::First,
+            (_, true) => Part::Second,
+            _ => Part::Neither,
+        }
     }
 
     /// Where an edge to `to` leads for a run in this part, and what the slot is set to on the way.
@@ -383,6 +404,7 @@ impl Roles {
 struct Melded<'a> {
     parts: &'a Parts<'a>,
     pairs: &'a Pairs,
+    env: &'a Env<'a>,
     facts: &'a Facts,
     live: &'a Liveness,
     depth: i64,
@@ -391,7 +413,7 @@ struct Melded<'a> {
 impl Melded<'_> {
     fn form(&self) -> Option<Function> {
         let f = self.parts.f;
-        let roles = Roles::of(self.parts, self.pairs);
+        let roles = Roles::of(self.pairs);
         let mut g = f.clone();
         // Blocks that set the slot, by where they lead to, and those that ask it.
         let mut entries: BTreeMap<(BlockId, Part), BlockId> = BTreeMap::new();
@@ -530,8 +552,9 @@ impl Melded<'_> {
                 let ops = &f.block(b).ops;
                 (0..=ops.len()).for_each(|i| used = used.union(&self.live.before(b, i).stack));
                 used = used.union(&self.live.after(b, ops.len()).stack);
-                for m in ops.iter().filter_map(|o| o.insn.memory_operand()).filter(|m| m.base == Reg::R10) {
-                    used = used.union(&StackSet::range(i64::from(m.off), m.size.bytes()));
+                for (op, state) in ops.iter().zip(self.facts.states(f, b)) {
+                    let effect = Effect::of(&state, op, self.env);
+                    used = used.union(&effect.uses.stack).union(&effect.kills.stack);
                 }
             }
         }

@@ -20,7 +20,7 @@ pub trait Pass: Send + Sync {
     fn graphs(&self, _: &Function, _: &Env<'_>) -> Vec<Function> {
         vec![]
     }
-    /// Whether it copes with functions of any size, in time that grows with their size.
+    /// Whether it is for functions of any size: what it does takes no more than some tenths of a second beside an analysis.
     fn is_for_any_size(&self) -> bool {
         false
     }
@@ -36,7 +36,8 @@ pub trait Pass: Send + Sync {
     fn min_kernel(&self) -> Option<KernelVersion> {
         None
     }
-    /// Whether it runs once, when all others have nothing left to do: it undoes what they would do again.
+    /// Whether it runs when all others have nothing left to do: once, because it undoes what they would do again; of graphs as long
+    /// as it finds something.
     fn is_last(&self) -> bool {
         false
     }

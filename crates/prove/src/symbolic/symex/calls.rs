@@ -377,8 +377,8 @@ impl<'c, 'e> Sym<'c, 'e> {
             (Some(MemoryRegion::Stack), None) if read && !write && !a.access.keeps => {
                 let (base, off) = self.cx.terms.split_address(value);
                 let is_frame = Some(base) == self.cx.lookup(&VarKey::Frame);
-                match u32::try_from(-off) {
-                    Ok(len) if is_frame && i64::from(len) <= FRAME && len > 0 => {
+                match off.checked_neg().and_then(|n| u32::try_from(n).ok()) {
+                    Some(len) if is_frame && i64::from(len) <= FRAME && len > 0 => {
                         Some(Touch::Bytes { region: MemoryRegion::Stack, base, off, len, read, write })
                     }
                     _ => Some(Touch::Anything { region: Some(MemoryRegion::Stack), write }),
