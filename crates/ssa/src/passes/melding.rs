@@ -101,13 +101,8 @@ fn forms(f: &Function, env: &Env<'_>) -> Vec<Function> {
     let depth = deepest_frame_use(f, env);
     let melded = |pairs| Melded { parts: &parts, pairs, env, facts: &facts, live: &live, depth }.form();
     let most = slot_count(f) + JUMPS;
-    found
-        .iter()
-        .take(ATTEMPTS)
-        .filter_map(|(_, pairs)| melded(pairs))
-        .filter(|g| slot_count(g) < most)
-        .take(FORMS)
-        .collect()
+    let made = found.iter().take(ATTEMPTS).filter_map(|(_, pairs)| melded(pairs));
+    made.filter(|g| slot_count(g) < most).take(FORMS).collect()
 }
 
 /// The function with blocks that end behind each call, so that parts may begin and end there.
