@@ -31,6 +31,7 @@ use bpf_facts::{Effect, Env, Facts, Liveness, StackSet, deepest_frame_use};
 use bpf_isa::{Call, Cond, Insn, Reg, Size, Src, Width};
 use bpf_program::{Block, BlockId, Function, Op, Terminator, drop_unreachable, predecessors, slot_count};
 
+use super::one_side::{is_copy, of_both_kinds, without_registers};
 use super::pass::Pass;
 use crate::Ssa;
 
@@ -564,7 +565,7 @@ impl Melded<'_> {
 
 /// Whether the opposite of a condition stands for both.
 fn is_turned(cond: Cond) -> bool {
-    cond.negate().is_some_and(|n| (n as u8) < cond as u8)
+    of_both_kinds(cond) != cond
 }
 
 /// What must be the same in blocks that are paired. `None`: what must stand once for each instruction that there was.
@@ -573,7 +574,6 @@ fn shape(block: &Block) -> Option<Shape> {
     if block.ops.iter().any(is_kept) {
         return None;
     }
-    let is_copy = |insn: &Insn| matches!(insn, Insn::Mov { src: Src::Reg(_), .. });
     let mut ops: Vec<String> = block.ops.iter().filter(|o| !is_copy(&o.insn)).map(signature).collect();
     ops.sort_unstable();
     Some(Shape { ops, end: end(&block.term)? })
@@ -581,16 +581,14 @@ fn shape(block: &Block) -> Option<Shape> {
 
 /// An operation without its registers.
 fn signature(op: &Op) -> String {
-    let insn = op.insn.map_regs(|r| if r == Reg::R10 { r } else { Reg::R0 });
-    format!("{insn:?} {:?}", op.link.as_ref().map(|l| &l.symbol))
+    format!("{:?} {:?}", without_registers(&op.insn), op.link.as_ref().map(|l| &l.symbol))
 }
 
 /// The end of a block without its registers, alike for a condition and its opposite. `None`: such ends are not shared.
 fn end(term: &Terminator) -> Option<String> {
     match *term {
         Terminator::Branch { cond, width, src, .. } => {
-            let cond = if is_turned(cond) { cond.negate()? } else { cond };
-            Some(format!("{cond:?} {width:?} {:?}", src.imm()))
+            Some(format!("{:?} {width:?} {:?}", of_both_kinds(cond), src.imm()))
         }
         Terminator::Goto(_) => Some(String::new()),
         Terminator::Exit { .. } => Some("exit".to_owned()),

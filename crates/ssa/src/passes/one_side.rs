@@ -64,18 +64,14 @@ fn reached(f: &Function, start: BlockId) -> Vec<bool> {
 
 /// The operations of some blocks without their registers, sorted; `None` if there are none, or too many.
 fn operations(f: &Function, is_in: impl Fn(BlockId) -> bool) -> Option<Vec<String>> {
-    let without = |insn: &Insn| format!("{:?}", insn.map_regs(|r| if r == Reg::R10 { r } else { Reg::R0 }));
     let mut all = Vec::new();
     for &b in f.layout.iter().filter(|b| is_in(**b)) {
         let block = f.block(b);
-        let is_copy = |insn: &Insn| matches!(insn, Insn::Mov { src: Src::Reg(_), .. });
-        all.extend(
-            block.ops.iter().filter(|o| !is_copy(&o.insn)).map(|o| format!("{} {:?}", without(&o.insn), o.link)),
-        );
+        let ops = block.ops.iter().filter(|o| !is_copy(&o.insn));
+        all.extend(ops.map(|o| format!("{:?} {:?}", without_registers(&o.insn), o.link)));
         match block.term {
             Terminator::Branch { cond, width, src, .. } => {
-                let cond = cond.negate().map_or(cond, |n: Cond| if (n as u8) < cond as u8 { n } else { cond });
-                all.push(format!("{cond:?} {width:?} {:?}", src.imm()));
+                all.push(format!("{:?} {width:?} {:?}", of_both_kinds(cond), src.imm()));
             }
             Terminator::Exit { .. } => all.push("exit".to_owned()),
             _ => {}
@@ -83,6 +79,21 @@ fn operations(f: &Function, is_in: impl Fn(BlockId) -> bool) -> Option<Vec<Strin
     }
     all.sort_unstable();
     (!all.is_empty() && all.len() <= LONGEST).then_some(all)
+}
+
+/// An instruction whose registers do not count, but for the frame's address.
+pub(super) fn without_registers(insn: &Insn) -> Insn {
+    insn.map_regs(|r| if r == Reg::R10 { r } else { Reg::R0 })
+}
+
+/// Whether an instruction only brings a value from one register to another.
+pub(super) fn is_copy(insn: &Insn) -> bool {
+    matches!(insn, Insn::Mov { src: Src::Reg(_), .. })
+}
+
+/// The condition that stands for this one and its opposite.
+pub(super) fn of_both_kinds(cond: Cond) -> Cond {
+    cond.negate().map_or(cond, |n| if (n as u8) < cond as u8 { n } else { cond })
 }
 
 #[cfg(test)]
