@@ -100,8 +100,8 @@ pub(crate) fn may_come_next(f: &Function, b: BlockId, to: BlockId) -> bool {
     below.clone().any(|x| *x == to) && !below.clone().any(|x| f.block(*x).term.successors().any(|s| s == to))
 }
 
-/// A block that is the only way into its only successor takes it in.
-fn merge_chains(f: &mut Function) -> bool {
+/// A block that is the only way into its only successor takes it in. Whether one did.
+pub fn merge_chains(f: &mut Function) -> bool {
     let mut changed = false;
     let mut preds = predecessors(f);
     let entry = f.entry();

@@ -29,6 +29,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bpf_facts::{Effect, Env, Facts, Liveness, StackSet, deepest_frame_use};
 use bpf_isa::{Call, Cond, Insn, Reg, Size, Src, Width};
+use bpf_passes::cfg::merge_chains;
 use bpf_program::{Block, BlockId, Function, Op, Terminator, drop_unreachable, predecessors, slot_count};
 
 use super::one_side::{is_copy, of_both_kinds, without_registers};
@@ -160,29 +161,6 @@ fn cut(f: &Function, at: impl Fn(BlockId) -> Vec<usize>) -> Function {
         }
     }
     g
-}
-
-/// Joins blocks with those that only they lead to.
-fn join(f: &mut Function) {
-    let preds = predecessors(f);
-    let mut gone = BTreeSet::new();
-    for b in f.layout.clone() {
-        if gone.contains(&b) {
-            continue;
-        }
-        while let Terminator::Goto(t) = f.block(b).term {
-            if t == b || t == f.entry() || preds[t.index()].len() != 1 || gone.contains(&t) {
-                break;
-            }
-            let next =
-                std::mem::replace(f.block_mut(t), Block { ops: vec![], term: Terminator::Exit { origin: None } });
-            let block = f.block_mut(b);
-            block.ops.extend(next.ops);
-            block.term = next.term;
-            gone.insert(t);
-        }
-    }
-    f.layout.retain(|b| !gone.contains(b));
 }
 
 /// What is alike in two blocks.
@@ -396,6 +374,60 @@ impl Roles<'_> {
     }
 }
 
+/// The function on the way: what blocks of the second part had led to is led to by those of the first.
+struct Led {
+    g: Function,
+    /// Blocks that set the slot, by where they lead to.
+    entries: BTreeMap<(BlockId, Part), BlockId>,
+    /// Blocks that ask for it, each behind the one that leads to it.
+    asks: Vec<(BlockId, BlockId)>,
+}
+
+impl Led {
+    fn add(&mut self, block: Block) -> BlockId {
+        self.g.blocks.push(block);
+        BlockId(self.g.blocks.len() as u32 - 1)
+    }
+
+    /// The way to a block, over one that sets the slot if it has to be.
+    fn lead(&mut self, (to, set): (BlockId, Option<Part>)) -> BlockId {
+        let Some(part) = set else { return to };
+        if let Some(entry) = self.entries.get(&(to, part)) {
+            return *entry;
+        }
+        let entry = self.add(Block { ops: vec![], term: Terminator::Goto(to) });
+        self.entries.insert((to, part), entry);
+        entry
+    }
+
+    /// The order of blocks: what sets the slot for a part stands where that part began, what asks behind where it is asked.
+    fn layout(&self, before: &[BlockId], roles: &Roles<'_>) -> Vec<BlockId> {
+        let mut layout = vec![];
+        for &b in before {
+            layout.extend(self.entries.get(&(b, Part::First)));
+            match roles.first_of.get(&b) {
+                Some(first) => layout.extend(self.entries.get(&(*first, Part::Second))),
+                None => layout.push(b),
+            }
+            layout.extend(self.asks.iter().filter(|(from, _)| *from == b).map(|(_, ask)| *ask));
+        }
+        layout
+    }
+}
+
+/// Leads an end to other blocks, in the order of [`Parts::successors`].
+fn lead_to(term: &mut Terminator, to: [Option<BlockId>; 2]) -> Option<()> {
+    match term {
+        Terminator::Goto(t) => *t = to[0]?,
+        Terminator::Branch { cond, taken, fall, .. } => {
+            let [s, t] = if is_turned(*cond) { [to[1]?, to[0]?] } else { [to[0]?, to[1]?] };
+            (*taken, *fall) = (s, t);
+        }
+        _ => {}
+    }
+    Some(())
+}
+
 /// A function with the second part led through the first.
 struct Melded<'a> {
     parts: &'a Parts<'a>,
@@ -408,98 +440,67 @@ struct Melded<'a> {
 
 impl Melded<'_> {
     fn form(&self) -> Option<Function> {
-        let f = self.parts.f;
+        let mut led = Led { g: self.parts.f.clone(), entries: BTreeMap::new(), asks: vec![] };
         let roles = Roles::of(self.pairs);
-        let mut g = f.clone();
-        // Blocks that set the slot, by where they lead to, and those that ask it.
-        let mut entries: BTreeMap<(BlockId, Part), BlockId> = BTreeMap::new();
-        let mut questions: Vec<BlockId> = vec![];
-        let mut behind: BTreeMap<BlockId, Vec<BlockId>> = BTreeMap::new();
-        let mut lead = |g: &mut Function, (to, set): (BlockId, Option<Part>)| match set {
-            None => to,
-            Some(part) => *entries.entry((to, part)).or_insert_with(|| {
-                g.blocks.push(Block { ops: vec![], term: Terminator::Goto(to) });
-                BlockId(g.blocks.len() as u32 - 1)
-            }),
-        };
-        for &b in &f.layout {
+        for &b in &self.parts.f.layout {
+            let mut term = self.parts.f.block(b).term.clone();
             match (roles.part(b), self.pairs.get(&b)) {
-                (Part::Neither, _) => {
-                    let mut term = f.block(b).term.clone();
-                    term.map_successors(|s| lead(&mut g, roles.target(Part::Neither, s)));
-                    g.block_mut(b).term = term;
-                }
+                (Part::Neither, _) => term.map_successors(|s| led.lead(roles.target(Part::Neither, s))),
                 (Part::First, Some(&second)) => {
-                    let (own, other) = (self.parts.successors(b), self.parts.successors(second));
-                    let mut to = [None; 2];
-                    for (side, (u, v)) in own.into_iter().zip(other).enumerate() {
-                        let (Some(u), Some(v)) = (u, v) else { continue };
-                        let (p, q) = (roles.target(Part::First, u), roles.target(Part::Second, v));
-                        let p_block = lead(&mut g, p);
-                        if p == q {
-                            to[side] = Some(p_block);
-                            continue;
+                    let mut to = self.parts.successors(b);
+                    for (to, other) in to.iter_mut().zip(self.parts.successors(second)) {
+                        if let Some(ways) = to.zip(other) {
+                            *to = Some(self.lead_on(&mut led, &roles, b, ways)?);
                         }
-                        let q_block = lead(&mut g, q);
-                        let used = self.live.entry(u).regs.union(self.live.entry(v).regs);
-                        let dst = Reg::all().find(|r| *r != Reg::R10 && !used.contains(*r))?;
-                        let ask = BlockId(g.blocks.len() as u32);
-                        let term = Terminator::Branch {
-                            cond: Cond::Ne,
-                            width: Width::W64,
-                            dst,
-                            src: Src::Imm(0),
-                            taken: q_block,
-                            fall: p_block,
-                            origin: None,
-                        };
-                        let load = Insn::Load { size: Size::DW, sext: false, dst, base: Reg::R10, off: 0 };
-                        g.blocks.push(Block { ops: vec![Op::new(load)], term });
-                        questions.push(ask);
-                        behind.entry(b).or_default().push(ask);
-                        to[side] = Some(ask);
                     }
-                    let mut term = f.block(b).term.clone();
-                    match &mut term {
-                        Terminator::Goto(t) => *t = to[0]?,
-                        Terminator::Branch { cond, taken, fall, .. } => {
-                            let [s, t] = if is_turned(*cond) { [to[1]?, to[0]?] } else { [to[0]?, to[1]?] };
-                            (*taken, *fall) = (s, t);
-                        }
-                        _ => {}
-                    }
-                    g.block_mut(b).term = term;
+                    lead_to(&mut term, to)?;
                 }
                 _ => {}
             }
+            led.g.block_mut(b).term = term;
         }
-        if !questions.is_empty() {
-            let (off, size) = self.slot(&g, &entries, &questions)?;
-            for (&(to, part), &b) in &entries {
-                let came = if part == Part::Second { *self.pairs.get(&to)? } else { to };
-                g.block_mut(b).ops = self.set(came, part, off, size)?;
-            }
-            for &b in &questions {
-                if let Some(Insn::Load { size: s, off: o, .. }) = g.block_mut(b).ops.first_mut().map(|o| &mut o.insn) {
-                    (*s, *o) = (size, off);
-                }
+        self.place_slot(&mut led)?;
+        led.g.layout = led.layout(&self.parts.f.layout, &roles);
+        drop_unreachable(&mut led.g);
+        merge_chains(&mut led.g);
+        Some(led.g)
+    }
+
+    /// Where a block of the first part leads to: to the first of these for a run in that part, to the other for one in the second.
+    fn lead_on(&self, led: &mut Led, roles: &Roles<'_>, from: BlockId, (u, v): (BlockId, BlockId)) -> Option<BlockId> {
+        let (p, q) = (roles.target(Part::First, u), roles.target(Part::Second, v));
+        let fall = led.lead(p);
+        if p == q {
+            return Some(fall);
+        }
+        let taken = led.lead(q);
+        let used = self.live.entry(u).regs.union(self.live.entry(v).regs);
+        let dst = Reg::all().find(|r| *r != Reg::R10 && !used.contains(*r))?;
+        let (cond, width, src) = (Cond::Ne, Width::W64, Src::Imm(0));
+        let term = Terminator::Branch { cond, width, dst, src, taken, fall, origin: None };
+        let load = Insn::Load { size: Size::DW, sext: false, dst, base: Reg::R10, off: 0 };
+        let ask = led.add(Block { ops: vec![Op::new(load)], term });
+        led.asks.push((from, ask));
+        Some(ask)
+    }
+
+    /// Has the slot set where it has to be, and read from its place, if anyone asks for it.
+    fn place_slot(&self, led: &mut Led) -> Option<()> {
+        let Led { g, entries, asks } = led;
+        if asks.is_empty() {
+            return Some(());
+        }
+        let (off, size) = self.slot(g, entries, asks)?;
+        for (&(to, part), &b) in &*entries {
+            let came = if part == Part::Second { *self.pairs.get(&to)? } else { to };
+            g.block_mut(b).ops = self.set(came, part, off, size)?;
+        }
+        for &(_, b) in &*asks {
+            if let Some(Insn::Load { size: s, off: o, .. }) = g.block_mut(b).ops.first_mut().map(|o| &mut o.insn) {
+                (*s, *o) = (size, off);
             }
         }
-        let mut layout = vec![];
-        for &b in &f.layout {
-            if let Some(entry) = entries.get(&(b, Part::First)) {
-                layout.push(*entry);
-            }
-            match roles.first_of.get(&b) {
-                Some(first) => layout.extend(entries.get(&(*first, Part::Second))),
-                None => layout.push(b),
-            }
-            layout.extend(behind.get(&b).into_iter().flatten());
-        }
-        g.layout = layout;
-        drop_unreachable(&mut g);
-        join(&mut g);
-        Some(g)
+        Some(())
     }
 
     /// Sets the slot in front of a block. From a register: kernels before 6.3 forget what number was stored otherwise
@@ -523,13 +524,13 @@ impl Melded<'_> {
         &self,
         g: &Function,
         entries: &BTreeMap<(BlockId, Part), BlockId>,
-        questions: &[BlockId],
+        asks: &[(BlockId, BlockId)],
     ) -> Option<(i16, Size)> {
         let sets: BTreeSet<BlockId> = entries.values().copied().collect();
         let all: Vec<BlockId> = (0..g.blocks.len() as u32).map(BlockId).collect();
         // Blocks in front of which it may still be asked for.
         let mut asked = vec![false; g.blocks.len()];
-        questions.iter().for_each(|b| asked[b.index()] = true);
+        asks.iter().for_each(|(_, b)| asked[b.index()] = true);
         let mut changed = true;
         while changed {
             changed = false;
