@@ -55,6 +55,8 @@ use crate::{
 const LOG_ROOM: usize = 64 << 10;
 /// For maps that take longer to make at their full length, no refusal is looked into.
 const PLAIN_LOAD: Duration = Duration::from_millis(250);
+/// What is put aside for a program, for each time that it took before.
+const CARE: f64 = 1.2;
 /// How often a program is given to the kernel that is asked to come again, as libbpf does (`PROG_LOAD_ATTEMPTS`).
 const ATTEMPTS: usize = 5;
 
@@ -107,6 +109,8 @@ pub struct Loader {
     filled: Vec<Definition>,
     /// Programs that need maps which their definitions leave open, and how these are made for them; `None` if no way was found.
     fillings: BTreeMap<Key, Option<complete::Filling>>,
+    /// How long the kernel took for programs when it was asked last, or at least, if it was broken off.
+    takes: BTreeMap<Key, Duration>,
     /// How long the arrays are at least with which programs load that were accepted; see [`lengths`].
     shortest: BTreeMap<Key, Shortest>,
     /// Asks about programs of whose constants the verifier knows those alone; `None` of such a loader.
@@ -174,6 +178,7 @@ impl Loader {
             known: BTreeMap::new(),
             filled: Vec::new(),
             fillings: BTreeMap::new(),
+            takes: BTreeMap::new(),
             shortest: BTreeMap::new(),
             other,
         }
@@ -268,8 +273,9 @@ impl Loader {
         self.maps_for_runs = maps::time_to_make_all(&object, FOR_RUNS);
         let of_interest = |&index: &usize| wanted(&object.program_name(index), &object.program_section(index));
         let mut wanted: Vec<usize> = (0..object.program_count()).filter(of_interest).collect();
-        // The shortest first: then the long ones cannot keep the others from being judged in time.
-        wanted.sort_by_key(|&index| object.program_slots(index));
+        // What takes longest last, or what is longest: then it cannot keep the others from being judged in time.
+        let key_of = |index: usize| (object.program_name(index), object.program_section(index));
+        wanted.sort_by_key(|&index| (self.takes.get(&key_of(index)).copied(), object.program_slots(index)));
         let prepared = match self.prepare(&mut source, &object, &wanted, deadline) {
             Some(Ok(prepared)) => Some(prepared),
             // One of them keeps the others from being linked; or there is no time, as each of them will find out.
@@ -280,9 +286,10 @@ impl Loader {
         // a million instructions.
         for is_first in [true, false] {
             let turn = if is_first { std::mem::take(&mut wanted) } else { std::mem::take(&mut late) };
-            let count = turn.len();
-            for (done, index) in turn.into_iter().enumerate() {
-                let until = share(deadline, count - done + late.len());
+            for (done, &index) in turn.iter().enumerate() {
+                let waiting: Vec<Key> = turn[done + 1..].iter().chain(&late).map(|i| key_of(*i)).collect();
+                let until = self.until(deadline, &waiting);
+                let begun = Instant::now();
                 let answer = match &prepared {
                     Some(prepared) => self.first_answer(&source, prepared, index, until)?,
                     None => None,
@@ -292,6 +299,9 @@ impl Loader {
                     None => self.alone(&mut source, &object, index, until)?,
                 };
                 let verdict = self.with_open_maps(&mut source, &object, index, verdict, until)?;
+                let known = self.takes.entry(key_of(index)).or_default();
+                let least = if verdict.verdict == LoadVerdict::OutOfTime { *known } else { Duration::ZERO };
+                *known = begun.elapsed().max(least);
                 match verdict.verdict {
                     LoadVerdict::OutOfTime if is_first && !is_over(deadline) => late.push(index),
                     _ => programs.push((index, verdict)),
@@ -306,6 +316,15 @@ impl Loader {
         }
         programs.sort_by_key(|(index, _)| *index);
         Ok(ObjectVerdict { programs: programs.into_iter().map(|(_, verdict)| verdict).collect(), not_loadable: None })
+    }
+
+    /// Until when the kernel is asked about a program while others wait: it has what is left when each of these has what it took
+    /// before, and its share at least.
+    fn until(&self, deadline: Option<Instant>, waiting: &[Key]) -> Option<Instant> {
+        let share = share(deadline, waiting.len() + 1);
+        let take: Option<Duration> = waiting.iter().map(|key| self.takes.get(key)).sum();
+        let rest = take.and_then(|take| deadline?.checked_sub(take.mul_f64(CARE)));
+        share.max(rest)
     }
 
     /// Asks libbpf about a refusal, unless it is believed: where a plain load accepts the program, that is the verdict.
@@ -743,6 +762,12 @@ fn share(deadline: Option<Instant>, waiting: usize) -> Option<Instant> {
     let now = Instant::now();
     let left = deadline?.saturating_duration_since(now);
     now.checked_add(left / u32::try_from(waiting.max(1)).unwrap_or(u32::MAX))
+}
+
+/// When one of so many parts of the time is left.
+fn all_but_one(deadline: Option<Instant>, parts: u32) -> Option<Instant> {
+    let left = deadline?.saturating_duration_since(Instant::now());
+    deadline?.checked_sub(left / parts)
 }
 
 fn is_over(deadline: Option<Instant>) -> bool {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::constants::Variable;
-use super::{Key, Loader, key, not_asked, share};
+use super::{Key, Loader, all_but_one, key, not_asked};
 use crate::{KernelError, LoadVerdict, ObjectVerdict, ProgramVerdict};
 
 /// How much longer than before programs may take that are asked about again, all together.
@@ -57,9 +57,10 @@ impl Loader {
             return Ok(());
         }
         other.fillings.clone_from(&self.fillings);
+        other.takes.clone_from(&self.takes);
         let micros = wanted.values().map(|p| p.stats.as_ref().map_or(0, |s| s.micros)).sum();
-        // What comes after this needs time, too.
-        let until = until(share(deadline, 2), Duration::from_micros(micros));
+        // What comes after this needs time, too; that is little.
+        let until = until(all_but_one(deadline, 4), Duration::from_micros(micros));
         let is_wanted = |name: &str, section: &str| wanted.contains_key(&(name.to_owned(), section.to_owned()));
         for mut found in other.judge_as_it_is(bytes, is_wanted, until)?.programs {
             let key = key(&found);

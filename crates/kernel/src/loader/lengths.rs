@@ -22,7 +22,7 @@ use bpf_platform::maps::{is_array, is_per_cpu};
 
 use super::complete::{Filling, completed};
 use super::maps::{Place, Shortest};
-use super::{Key, Loader, Source, any_constants, is_over, key, maps, share};
+use super::{Key, Loader, Source, all_but_one, any_constants, is_over, key, maps, share};
 use crate::{
     KernelError, LoadVerdict, ProgramVerdict, Question,
     sys::{self, Definition},
@@ -74,8 +74,8 @@ impl Loader {
         wanted.sort_by_key(|p| micros(p));
         let took = Duration::from_micros(wanted.iter().map(|p| micros(p)).sum());
         let any_reads = wanted.iter().any(|p| self.readers.contains_key(&key(p)));
-        // Those that read constants are asked about once more.
-        let until = any_constants::until(if any_reads { share(deadline, 2) } else { deadline }, took);
+        // Those that read constants are asked about once more, after two questions here.
+        let until = any_constants::until(if any_reads { all_but_one(deadline, 3) } else { deadline }, took);
         let mut source = Source::new(bytes);
         let mut opened = source.open(&self.options).map_err(|reason| KernelError::Open { reason })?;
         let bound = opened.btf_bytes().is_some_and(|bytes| maps::binds_maps(&bytes));
