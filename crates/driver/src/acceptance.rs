@@ -17,7 +17,7 @@ use bpf_object::{FuncId, Object};
 use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
 
-use crate::decided::{self, Pairs};
+use crate::decided::{self, KnownFacts, Pairs};
 use crate::gate::{MADE_OTHERWISE, Unfit, UnfitBecause, Yardstick};
 use crate::lengths;
 use crate::module::Module;
@@ -212,13 +212,18 @@ impl<'n> Chosen<'n> {
 
 /// Whether the verifier leaves of a program of the second object what it leaves of that of the first.
 fn runs_as_before(names: &Names, p: &ProgramVerdict, q: &ProgramVerdict, options: &ProofOptions) -> bool {
-    decided::run_as_one_program((&names.a.object, p), (&names.b.object, q), &Named { names, options })
+    decided::run_as_one_program(
+        (&names.a.object, p),
+        (&names.b.object, q),
+        &Named { names, options, facts: KnownFacts::default() },
+    )
 }
 
 /// The functions of two objects under common names.
 struct Named<'a, 'n, 'o> {
     names: &'a Names<'n, 'o>,
     options: &'a ProofOptions,
+    facts: KnownFacts,
 }
 
 impl Pairs for Named<'_, '_, '_> {
@@ -239,6 +244,10 @@ impl Pairs for Named<'_, '_, '_> {
 
     fn options(&self) -> &ProofOptions {
         self.options
+    }
+
+    fn facts(&self) -> &KnownFacts {
+        &self.facts
     }
 }
 

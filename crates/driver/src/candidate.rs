@@ -658,10 +658,23 @@ pub(crate) fn each_candidate(
     which: impl Fn(&Candidate) -> bool,
     f: impl Fn(&mut Candidate) + Sync,
 ) {
+    each_candidate_beside(candidates, module, settings, jobs, which, f, || ());
+}
+
+/// The same, while the calling thread does something `beside`, in the place of one of the others until that is done; what that gives.
+pub(crate) fn each_candidate_beside<R>(
+    candidates: &mut Vec<Candidate>,
+    module: &Module,
+    settings: &Settings,
+    jobs: usize,
+    which: impl Fn(&Candidate) -> bool,
+    f: impl Fn(&mut Candidate) + Sync,
+    beside: impl FnOnce() -> R,
+) -> R {
     let (mut waiting, others): (Vec<_>, Vec<_>) = std::mem::take(candidates).into_iter().partition(which);
     waiting.sort_by_key(|c| (c.report.slots_before, c.id));
     let done: Mutex<Vec<Candidate>> = Mutex::new(others);
-    pool::each_from_both_ends(jobs, waiting, |mut c| {
+    let work = |mut c: Candidate| {
         // It is large, and nobody needs it twice.
         let quiet = std::mem::take(&mut c.quiet);
         let mut before = c.clone();
@@ -674,9 +687,11 @@ pub(crate) fn each_candidate(
         if let Ok(mut d) = done.lock() {
             d.push(c);
         }
-    });
+    };
+    let result = pool::each_from_both_ends(jobs, waiting, work, beside);
     *candidates = done.into_inner().unwrap_or_default();
     candidates.sort_by_key(|c| c.id);
+    result
 }
 
 /// All functions of an object after the passes, and the object with what came of them.

@@ -12,6 +12,7 @@
 //! Promise: functions are said to run as one only if that is proven, or what the verifier believes of them follows from
 //! facts, which are proven.
 
+mod known_facts;
 mod made;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,9 @@ use bpf_platform::{Effects, maps};
 use bpf_program::{Argument, Block, BlockId, Function, Op, Terminator, drop_unreachable, predecessors};
 use bpf_prove::Options as ProofOptions;
 use bpf_prove::superblock::{Superblock, side};
+use known_facts::With;
+
+pub(crate) use known_facts::KnownFacts;
 
 /// Slots of branches of a function, and whether they are always taken (or never), in order.
 pub(crate) type Jumps = Vec<(usize, bool)>;
@@ -131,6 +135,12 @@ pub(crate) trait Pairs {
     fn with_graphs<T>(&self, f: FuncId, g: FuncId, ask: impl FnOnce(&Function, &Function, &Env) -> T) -> Option<T>;
     /// How proofs are made.
     fn options(&self) -> &ProofOptions;
+    /// The facts that are known already.
+    fn facts(&self) -> &KnownFacts;
+    /// What functions are looked at with.
+    fn with<'a>(&'a self, env: &'a Env<'a>) -> With<'a> {
+        With::new(env, self.options(), self.facts())
+    }
 }
 
 /// What the verifier knew of read-only data.
@@ -217,11 +227,14 @@ fn run_as_one_as_judged(
         }
         let are_deep = || {
             let called = old.0.loaded_with(old.0.callees(f));
-            let stay =
-                |c: &FuncId| pairs.with_graphs(*c, pairs.partner(*c)?, |a, b, env| [a, b].map(|f| stays_above(f, env)));
+            let stay = |c: &FuncId| {
+                pairs.with_graphs(*c, pairs.partner(*c)?, |a, b, env| [a, b].map(|f| stays_above(f, pairs.with(env))))
+            };
             let callees_stay = called.iter().all(|c| stay(c) == Some([true; 2]));
             let are_deep = |a: &Function, b: &Function, env: &Env| {
-                [(a, here), (b, there)].into_iter().all(|(f, run)| is_deep_enough(f, run, callees_stay, env))
+                [(a, here), (b, there)]
+                    .into_iter()
+                    .all(|(f, run)| is_deep_enough(f, run, callees_stay, pairs.with(env)))
             };
             pairs.with_graphs(f, g, are_deep).unwrap_or(true)
         };
@@ -235,7 +248,7 @@ fn run_as_one_as_judged(
         }
         let object = (constants == Constants::Known).then_some(old.0);
         let run = |a: &Function, b: &Function, env: &Env| {
-            run_as_one((a, here), (b, there), are_the_same, object, env, pairs.options())
+            run_as_one((a, here), (b, there), are_the_same, object, pairs.with(env))
         };
         let left = || (are_the_same && here == there).then_some(Because::LEFT);
         let Some(because) = pairs.with_graphs(f, g, run).unwrap_or_else(left) else { return false };
@@ -265,18 +278,19 @@ pub(crate) fn runs_as_loaded(object: &Object, program: &ProgramVerdict, pairs: &
             return false;
         };
         functions.iter().all(|(f, run)| {
-            let stay = |c: &FuncId| pairs.with_graphs(*c, *c, |_, g, env| stays_above(g, env)) == Some(true);
+            let stay =
+                |c: &FuncId| pairs.with_graphs(*c, *c, |_, g, env| stays_above(g, pairs.with(env))) == Some(true);
             let callees_stay = object.loaded_with(object.callees(*f)).iter().all(stay);
             let is_right = |_: &Function, g: &Function, env: &Env| {
                 let left = without(g, &run.jumps, &slots(&run.jumps));
                 let is_left = || {
-                    let unknown = without_reason(g, &run.jumps, constants, env, pairs.options());
+                    let unknown = without_reason(g, &run.jumps, constants, pairs.with(env));
                     let left = || without(g, &run.jumps, &unknown);
                     unknown.is_empty() || bpf_prove::functions_that_run(g, &left(), env, pairs.options()).0.is_equal()
                 };
                 (run.jumps.is_empty() || is_left())
-                    && is_deep_enough(g, run, callees_stay, env)
-                    && made::are_the_same((&left, &run.made), (&left, &run.made), env)
+                    && is_deep_enough(g, run, callees_stay, pairs.with(env))
+                    && made::are_the_same((&left, &run.made), (&left, &run.made), pairs.with(env))
             };
             run.gone.is_empty() && pairs.with_graphs(*f, *f, is_right) == Some(true)
         })
@@ -295,16 +309,15 @@ fn run_as_one(
     new: (&Function, &AsRun),
     same: bool,
     object: Option<&Object>,
-    env: &Env,
-    options: &ProofOptions,
+    with: With<'_>,
 ) -> Option<Because> {
     let run = |with_callers: bool| {
         let [f, g] =
             [old.0, new.0].map(|f| Function { arguments: f.arguments.clone().filter(|_| with_callers), ..f.clone() });
-        let what_is_left_is_equal = branches_run_as_one((&f, old.1), (&g, new.1), object, env, options)?;
+        let what_is_left_is_equal = branches_run_as_one((&f, old.1), (&g, new.1), object, with)?;
         let are_made_the_same = || {
             let [left, right] = [(&f, old.1), (&g, new.1)].map(|(f, run)| without(f, &run.jumps, &slots(&run.jumps)));
-            made::are_the_same((&left, &old.1.made), (&right, &new.1.made), env)
+            made::are_the_same((&left, &old.1.made), (&right, &new.1.made), with)
         };
         let are_one = same && old.1 == new.1 || made::look_the_same(&old.1.made, &new.1.made) || are_made_the_same();
         are_one.then_some(Because { what_is_left_is_equal, of_what_is_passed: with_callers })
@@ -318,14 +331,13 @@ fn branches_run_as_one(
     (old, before): (&Function, &AsRun),
     (new, after): (&Function, &AsRun),
     object: Option<&Object>,
-    env: &Env,
-    options: &ProofOptions,
+    with: With<'_>,
 ) -> Option<bool> {
-    let equal = |f: &Function, g: &Function| bpf_prove::functions_that_run(f, g, env, options).0.is_equal();
+    let equal = |f: &Function, g: &Function| bpf_prove::functions_that_run(f, g, with.env, with.options).0.is_equal();
     let left = |f: &Function, run: &AsRun, wanted: &BTreeSet<usize>| without(f, &run.jumps, wanted);
     let [here, there] = [(old, before), (new, after)].map(|(f, run)| match run.jumps.is_empty() {
         true => BTreeSet::new(),
-        false => without_reason(f, &run.jumps, object, env, options),
+        false => without_reason(f, &run.jumps, object, with),
     });
     if here.is_empty() && there.is_empty() {
         return Some(false);
@@ -340,7 +352,7 @@ fn branches_run_as_one(
 /// Whether the kernel has given a function a frame as deep as its accesses go, and the addresses that it hands on: it counts
 /// what its verifier has seen (`update_stack_depth` in kernel/bpf/verifier.c). Functions that it calls may go deeper than the
 /// addresses that they are handed, unless it is known that they `stay` above them.
-fn is_deep_enough(f: &Function, run: &AsRun, callees_stay: bool, env: &Env) -> bool {
+fn is_deep_enough(f: &Function, run: &AsRun, callees_stay: bool, with: With<'_>) -> bool {
     /// What code made of `bpf_loop` and jumps that count their turns keep there (`inline_bpf_loop`, `do_misc_fixups`).
     const LOOP: i64 = 24;
     const MAY_GOTO: i64 = 16;
@@ -353,7 +365,7 @@ fn is_deep_enough(f: &Function, run: &AsRun, callees_stay: bool, env: &Env) -> b
         // The only values that lead to the frame and are not known to.
         let is_open = |r: Reg| state.frame_leaked() && may_be_address(state.reg(r));
         let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. });
-        accesses(op, env).into_iter().all(|(r, off)| match state.reg(r) {
+        accesses(op, with.env).into_iter().all(|(r, off)| match state.reg(r) {
             _ if is_open(r) => false,
             value if value.is_stack() => {
                 value.num.smin.saturating_add(off.into()) >= -depth && (callees_stay || !is_call)
@@ -361,14 +373,14 @@ fn is_deep_enough(f: &Function, run: &AsRun, callees_stay: bool, env: &Env) -> b
             _ => true,
         })
     };
-    everywhere(&f, env, is_inside)
+    everywhere(&f, with, is_inside)
 }
 
 /// Whether a function accesses frames of its callers only at and above the addresses that it is handed, and hands on no others.
-fn stays_above(f: &Function, env: &Env) -> bool {
-    everywhere(f, env, |op, state| {
+fn stays_above(f: &Function, with: With<'_>) -> bool {
+    everywhere(f, with, |op, state| {
         let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. });
-        accesses(op, env).into_iter().all(|(r, off)| match &state.reg(r).kind {
+        accesses(op, with.env).into_iter().all(|(r, off)| match &state.reg(r).kind {
             Kind::Pointer { region: Region::CallerFrame, base, .. } => {
                 base.is_argument() && state.reg(r).num.smin.saturating_add(off.into()) >= 0
             }
@@ -385,8 +397,8 @@ fn may_be_address(v: &Value) -> bool {
 }
 
 /// Whether this holds of each operation of a function and what is known before it.
-fn everywhere(f: &Function, env: &Env, holds: impl Fn(&Op, &State) -> bool) -> bool {
-    let facts = Facts::of(f, env);
+fn everywhere(f: &Function, with: With<'_>, holds: impl Fn(&Op, &State) -> bool) -> bool {
+    let facts = with.facts(f);
     f.layout.iter().all(|b| {
         let mut ops = f.block(*b).ops.iter().zip(facts.states(f, *b));
         ops.all(|(op, state)| holds(op, &state))
@@ -417,22 +429,16 @@ fn slots(jumps: &Jumps) -> BTreeSet<usize> {
 
 /// The decided branches of which facts do not know why. Of those behind them facts must know without them: what they tell
 /// of the ways that are left need not be true.
-fn without_reason(
-    f: &Function,
-    decided: &Jumps,
-    object: Option<&Object>,
-    env: &Env,
-    options: &ProofOptions,
-) -> BTreeSet<usize> {
+fn without_reason(f: &Function, decided: &Jumps, object: Option<&Object>, with: With<'_>) -> BTreeSet<usize> {
     let mut unknown = BTreeSet::new();
     loop {
-        let f = as_the_verifier_sees(&without(f, decided, &unknown), object, env);
-        let facts = Facts::of(&f, env);
+        let f = as_the_verifier_sees(&without(f, decided, &unknown), object, with);
+        let facts = with.facts(&f);
         let explained = |slot: usize, taken: bool| {
             let branch = f.layout.iter().find(|b| f.block(**b).term.origin() == Some(slot));
             // One that is not there is one that nobody comes to.
             branch.is_none_or(|b| {
-                facts.edge(&f, *b, !taken).is_none() || follows_on_its_path(&f, &facts, *b, taken, env, options)
+                facts.edge(&f, *b, !taken).is_none() || follows_on_its_path(&f, &facts, *b, taken, with)
             })
         };
         let open = decided.iter().filter(|(slot, _)| !unknown.contains(slot));
@@ -449,14 +455,7 @@ const PATH: usize = 8;
 
 /// Whether a branch is always taken (or never) after the blocks that alone lead there: the verifier knows how numbers
 /// hang together, of which facts know each for itself.
-fn follows_on_its_path(
-    f: &Function,
-    facts: &Facts,
-    block: BlockId,
-    always: bool,
-    env: &Env,
-    options: &ProofOptions,
-) -> bool {
+fn follows_on_its_path(f: &Function, facts: &Facts, block: BlockId, always: bool, with: With<'_>) -> bool {
     let branch = &f.block(block).term;
     let Terminator::Branch { taken, fall, origin, .. } = *branch else { return false };
     let predecessors = predecessors(f);
@@ -476,7 +475,7 @@ fn follows_on_its_path(
     let decided = Terminator::Branch { cond, width, dst, src, taken, fall, origin };
     let (nothing, tail) = (Live::default(), Some((branch, &decided)));
     let (ops, sides) = (along.ops(), vec![nothing; path.len()]);
-    bpf_prove::along(f.kind, env, state, ops, ops, &sides, &nothing, tail, options).0.is_equal()
+    bpf_prove::along(f.kind, with.env, state, ops, ops, &sides, &nothing, tail, with.options).0.is_equal()
 }
 
 /// A function without the ways that the verifier has taken out at the branches of these slots.
@@ -507,8 +506,8 @@ fn without(f: &Function, jumps: &Jumps, slots: &BTreeSet<usize>) -> Function {
 /// sections that the loader freezes before the verifier looks at programs, as they are in the object
 /// (`bpf_map_is_rdonly` in kernel/bpf/verifier.c); and that what is looked up in an array is there
 /// (`can_elide_value_nullness`).
-fn as_the_verifier_sees(f: &Function, object: Option<&Object>, env: &Env) -> Function {
-    let facts = Facts::of(f, env);
+fn as_the_verifier_sees(f: &Function, object: Option<&Object>, with: With<'_>) -> Function {
+    let facts = with.facts(f);
     let mut g = f.clone();
     let missing = BlockId(g.blocks.len() as u32);
     g.blocks.push(Block { ops: Vec::new(), term: Terminator::Exit { origin: None } });
@@ -518,7 +517,7 @@ fn as_the_verifier_sees(f: &Function, object: Option<&Object>, env: &Env) -> Fun
             let op = &mut g.block_mut(b).ops[i];
             if let Some(number) = object.and_then(|object| constant(op, state, object)) {
                 *op = number;
-            } else if surely_finds(op, state, env) {
+            } else if surely_finds(op, state, with.env) {
                 let ops = g.block_mut(b).ops.split_off(i + 1);
                 let found = BlockId(g.blocks.len() as u32);
                 let (dst, src) = (Reg::R0, Src::Imm(0));

@@ -50,14 +50,15 @@ pub(crate) use work::Work;
 pub use yardstick::{Unfit, UnfitBecause, Yardstick};
 
 use crate::candidate::Candidate;
-use crate::decided::{self, Pairs};
+use crate::decided::{self, KnownFacts, Pairs};
 use crate::lengths;
 use crate::module::{Module, is_program};
 use crate::options::Options;
 use crate::report::KernelVerdict;
 
-/// Part of the time limit in which the originals have to be judged; as much must be left for the results.
-const ORIGINALS: f64 = 0.4;
+/// Part of the time limit in which the originals have to be judged, beside which the passes begin; the results, which are smaller,
+/// have what is left.
+pub(crate) const ORIGINALS: f64 = 0.5;
 /// How long after the time limit the kernel may still be asked: where the work before took longer than it was to.
 const GRACE: Duration = Duration::from_millis(250);
 
@@ -71,8 +72,8 @@ pub(crate) const MADE_OTHERWISE: &str = "it is taken, but the kernel makes somet
 const RUNS_OTHERWISE: &str =
     "it is taken, but with other branches decided or other code for calls, and what then runs is not proven equal";
 
-/// How many proofs, one after the other, find time before the gate's deadline.
-const PROOFS: f64 = 10.0;
+/// How many proofs, one after the other, find time before the gate's deadline: few need any, and what is not proven is bisected.
+const PROOFS: f64 = 4.0;
 
 /// What to compare with.
 pub(crate) struct Gate {
@@ -98,6 +99,7 @@ pub(crate) struct Gate {
     /// A load was broken off then.
     late: Cell<bool>,
     memory: RefCell<Memory>,
+    facts: KnownFacts,
 }
 
 /// Gives the verdicts on the programs of an object, each by its name and section as it is asked about, until a deadline: the
@@ -240,6 +242,7 @@ impl Gate {
             kernel: None,
             late,
             memory,
+            facts: KnownFacts::default(),
         }
     }
 
@@ -453,7 +456,8 @@ impl Gate {
             return false;
         }
         let limits = Limits { deadline: self.for_a_proof(), ..Limits::default() };
-        let pairs = Written { module, written, options: ProofOptions { limits, ..ProofOptions::default() } };
+        let options = ProofOptions { limits, ..ProofOptions::default() };
+        let pairs = Written { module, written, options, facts: &self.facts };
         match is_refused {
             true => decided::runs_as_loaded(written, new, &pairs),
             false => decided::run_as_one_program((&module.object, old), (written, new), &pairs),
@@ -499,6 +503,7 @@ struct Written<'a> {
     module: &'a Module,
     written: &'a Object,
     options: ProofOptions,
+    facts: &'a KnownFacts,
 }
 
 impl Pairs for Written<'_> {
@@ -519,6 +524,10 @@ impl Pairs for Written<'_> {
 
     fn options(&self) -> &ProofOptions {
         &self.options
+    }
+
+    fn facts(&self) -> &KnownFacts {
+        self.facts
     }
 }
 

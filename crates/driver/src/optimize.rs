@@ -1,15 +1,17 @@
 //! Optimizing one object: once, or in several forms that the same search has passed through.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bpf_isa::Goal;
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
+use bpf_ssa::passes::Pass;
 
 use crate::builds::Builds;
-use crate::candidate::{Candidate, each_candidate};
+use crate::candidate::{Candidate, each_candidate, each_candidate_beside};
 use crate::error::DriverError;
 use crate::gate::{self, Elsewhere, Gate};
 use crate::global::{self, Patience};
@@ -73,15 +75,6 @@ fn once(
     module.shared = shared.cloned();
     let builds = Builds::read(&module, &options.also)?;
     let reading = started.elapsed();
-    observer.phase("asking the kernel");
-    let gate = Gate::new(input, &module, options, started);
-    let for_runs = options.time_limit.mul_f64(plan::RUNS);
-    let runs =
-        options.run_check && options.kernel && gate.not_for_runs(for_runs).is_none() && runcheck::any_runs(&gate);
-    let plan = Plan::new(started, options.time_limit, forms_take(&gate, options), reading, runs);
-    let mut settings = settings(&module, options, plan.passes());
-    let stop = Arc::new(AtomicBool::new(false));
-    settings.stop = Some(stop.clone());
     if let Some(cpu) = options.cpu.filter(|cpu| *cpu < module.cpu) {
         report.notes.push(format!(
             "the object holds instructions of cpu v{} already; none above v{cpu} is added, those there may stay",
@@ -89,28 +82,39 @@ fn once(
         ));
     }
     let mut wanted = wanted(&module, options);
-
     let count = wanted.len();
     let mut candidates: Vec<Candidate> = (0..count).map(|id| Candidate::new(&module, id)).collect();
-    // Whatever would be made of these could not be compared.
-    for (id, why) in gate.not_judged(&module) {
-        if std::mem::replace(&mut wanted[id], false) {
-            candidates[id].report.untouched = Some(why);
-        }
-    }
+    let stop = Arc::new(AtomicBool::new(false));
+    // Until it is known how long the kernel takes, it is taken to take as long as it may.
+    let longest = options.time_limit.mul_f64(gate::ORIGINALS);
+    let beginning = Plan::new(started, options.time_limit, longest, reading, options.run_check);
+    let mut settings = settings(&module, options, beginning.passes());
+    settings.stop = Some(stop.clone());
     let global = global::chosen(options);
-    // By function, as several are worked on at once.
-    let saved = Mutex::new(vec![0; candidates.len()]);
-    let tell_saved = |c: &Candidate| {
-        let mut saved = saved.lock().unwrap_or_else(PoisonError::into_inner);
-        saved[c.id] = c.report.slots_before.saturating_sub(c.report.slots_after);
-        observer.saved(saved.iter().sum());
+    let passes =
+        Passes { module: &module, options, builds: &builds, observer, started, saved: Mutex::new(vec![0; count]) };
+    let judge_original = || {
+        observer.phase("asking the kernel");
+        let gate = Gate::new(input, &module, options, started);
+        let for_runs = options.time_limit.mul_f64(plan::RUNS);
+        let runs =
+            options.run_check && options.kernel && gate.not_for_runs(for_runs).is_none() && runcheck::any_runs(&gate);
+        let plan = Plan::new(started, options.time_limit, forms_take(&gate, options), reading, runs);
+        let not_judged = gate.not_judged(&module).into_iter().collect();
+        ((gate, plan), plan.passes(), not_judged)
     };
+    let mut begun = Instant::now();
+    let twins = Twins::of(&candidates, &wanted, &settings);
+    let is_first = |c: &Candidate| !options.by_function && wanted[c.id] && twins.leads(c.id);
+    let ((gate, plan), not_judged) =
+        watched(observer, &stop, || passes.beside(&mut candidates, &twins, &settings, is_first, judge_original));
+    settings.deadline = plan.passes();
     let mut object = module.object.clone();
     let write = WriteOptions { keep_debug: options.keep_debug };
     let mut bodies = vec![None; count];
     let taken = match options.by_function {
         true => {
+            set_aside(&module, &not_judged, &mut candidates, &mut wanted);
             let work = Work { module: &module, settings: &settings, options, observer, started, stop: &stop };
             let taken = work.take(&mut candidates, &wanted);
             let open: Vec<bool> = wanted.iter().zip(&taken).map(|(wanted, taken)| *wanted && !taken).collect();
@@ -130,49 +134,39 @@ fn once(
         }
         false => vec![false; count],
     };
-    let mut begun = Instant::now();
     for turn in 0..if options.by_function { 0 } else { TURNS } {
-        // The kernel may have refused of one what it takes of the other.
-        let twins = Twins::of(&candidates, &wanted, &settings);
-        watched(observer, &stop, || {
-            let goes_on = |c: &Candidate| turn == 0 || may_go_on(c, options);
-            let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && goes_on(c);
-            each_candidate(&mut candidates, &module, &settings, options.jobs, wanted, |c| {
-                observer.function(c.id, count, &c.report.name, c.report.slots_before);
-                c.timed_out = false;
-                if observer.stop() {
-                    c.timed_out = true;
-                } else {
-                    c.run_passes(&module, &settings);
-                    if turn == 0 {
-                        c.run_builds(&module, &settings, builds.of(c.id));
-                    }
-                    c.keep_present(&module, &settings);
-                }
-                c.note_size(started, 0);
-                tell_saved(c);
-            });
-        });
-        if turn == 0 && !global.is_empty() {
-            observer.phase("global passes");
-            // All functions have had the local ones. Half of what is left is for the search.
-            let half = |d: Instant| Instant::now() + d.saturating_duration_since(Instant::now()) / 2;
-            let settings = Settings { deadline: settings.deadline.map(half), ..settings.clone() };
-            watched(observer, &stop, || {
-                let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && !c.timed_out;
+        let twins = if turn == 0 {
+            if !global.is_empty() {
+                observer.phase("global passes");
+                // All functions have had the local ones. Half of what is left is for the search.
+                let half = |d: Instant| Instant::now() + d.saturating_duration_since(Instant::now()) / 2;
+                let settings = Settings { deadline: settings.deadline.map(half), ..settings.clone() };
+                let is_idle = |c: &Candidate| twins.all_of(c.id, |id| not_judged.contains_key(&id));
+                let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && !c.timed_out && !is_idle(c);
                 let patience = Patience::of(options, candidates.iter().filter(|c| wanted(c)).count());
+                watched(observer, &stop, || {
+                    each_candidate(&mut candidates, &module, &settings, options.jobs, wanted, |c| {
+                        passes.global(c, &settings, &global, patience);
+                    });
+                });
+            }
+            &twins
+        } else {
+            // The kernel may have refused of one what it takes of the other.
+            let twins = Twins::of(&candidates, &wanted, &settings);
+            watched(observer, &stop, || {
+                let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && may_go_on(c, options);
                 each_candidate(&mut candidates, &module, &settings, options.jobs, wanted, |c| {
-                    if !observer.stop() {
-                        c.run_global(&module, &settings, &global, patience);
-                        c.keep_present(&module, &settings);
-                        c.note_size(started, 0);
-                        tell_saved(c);
-                    }
+                    passes.local(c, &settings, false);
                 });
             });
-        }
+            &{ twins }
+        };
         for (twin, of) in twins.pairs() {
             Candidate::share(&mut candidates, &module, &settings, of, twin);
+        }
+        if turn == 0 {
+            set_aside(&module, &not_judged, &mut candidates, &mut wanted);
         }
         for c in &candidates {
             c.place(&mut object)?;
@@ -282,6 +276,90 @@ fn once(
         }
     }
     Ok((forms, true))
+}
+
+/// The passes over functions.
+struct Passes<'a> {
+    module: &'a Module,
+    options: &'a Options,
+    builds: &'a Builds,
+    observer: &'a dyn Observer,
+    started: Instant,
+    /// By function, as several are worked on at once.
+    saved: Mutex<Vec<usize>>,
+}
+
+/// Functions that stay as they are because the kernel did not judge a program with them, and why. Whatever would be made of these
+/// could not be compared.
+type NotJudged = BTreeMap<usize, String>;
+
+impl Passes<'_> {
+    /// The passes that look at blocks, over one function.
+    fn local(&self, c: &mut Candidate, settings: &Settings, is_first: bool) {
+        self.observer.function(c.id, self.module.graphs.len(), &c.report.name, c.report.slots_before);
+        c.timed_out = false;
+        if self.observer.stop() {
+            c.timed_out = true;
+        } else {
+            c.run_passes(self.module, settings);
+            if is_first {
+                c.run_builds(self.module, settings, self.builds.of(c.id));
+            }
+            c.keep_present(self.module, settings);
+        }
+        self.note(c);
+    }
+
+    /// The passes that look at all of a function.
+    fn global(&self, c: &mut Candidate, settings: &Settings, passes: &[Box<dyn Pass>], patience: Patience) {
+        if self.observer.stop() {
+            return;
+        }
+        c.run_global(self.module, settings, passes, patience);
+        c.keep_present(self.module, settings);
+        self.note(c);
+    }
+
+    fn note(&self, c: &mut Candidate) {
+        c.note_size(self.started, 0);
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        saved[c.id] = c.report.slots_before.saturating_sub(c.report.slots_after);
+        self.observer.saved(saved.iter().sum());
+    }
+
+    /// The first local passes over these functions, and beside them what the kernel says of the original: that, until when passes may
+    /// go on, and what was not judged. A function that is begun when this is known has the time until then, and none if no
+    /// program with it was judged.
+    fn beside<T>(
+        &self,
+        candidates: &mut Vec<Candidate>,
+        twins: &Twins,
+        settings: &Settings,
+        which: impl Fn(&Candidate) -> bool,
+        judge_original: impl FnOnce() -> (T, Option<Instant>, NotJudged),
+    ) -> (T, NotJudged) {
+        let known: OnceLock<(Settings, NotJudged)> = OnceLock::new();
+        let judge_original = || {
+            let (said, deadline, not_judged) = judge_original();
+            // Nobody else sets it.
+            let _ = known.set((Settings { deadline, ..settings.clone() }, not_judged.clone()));
+            (said, not_judged)
+        };
+        let work = |c: &mut Candidate| match known.get() {
+            Some((_, not_judged)) if twins.all_of(c.id, |id| not_judged.contains_key(&id)) => {}
+            Some((settings, _)) => self.local(c, settings, true),
+            None => self.local(c, settings, true),
+        };
+        each_candidate_beside(candidates, self.module, settings, self.options.jobs, which, work, judge_original)
+    }
+}
+
+/// Leaves these functions as they are.
+fn set_aside(module: &Module, which: &NotJudged, candidates: &mut [Candidate], wanted: &mut [bool]) {
+    for (&id, why) in which.iter().filter(|(id, _)| std::mem::take(&mut wanted[**id])) {
+        candidates[id] = Candidate::new(module, id);
+        candidates[id].report.untouched = Some(why.clone());
+    }
 }
 
 /// How long the kernel takes for all forms that are wanted, if each takes what the original took.
@@ -430,4 +508,71 @@ pub(crate) fn judge(
 /// The same where the kernel finds fault with what was made: the time of the passes may be over.
 fn mending(settings: &Settings, plan: &Plan) -> Settings {
     Settings { deadline: plan.runs(), ..settings.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const OBJECT: &[u8] = include_bytes!("../../../examples/globals.o");
+
+    /// Tells which functions are begun.
+    struct Tells(Mutex<mpsc::Sender<usize>>);
+
+    impl Observer for Tells {
+        fn function(&self, id: usize, _: usize, _: &str, _: usize) {
+            let _ = self.0.lock().map(|tell| tell.send(id));
+        }
+    }
+
+    /// The passes beside a kernel that judges no program with one function, and gives `time` for the others, when it has seen
+    /// that function begun, if that is to be waited for: which functions were begun, and what came of them.
+    fn beside(jobs: usize, waits: bool, deadline: Option<Instant>) -> (Vec<usize>, Vec<Candidate>) {
+        let module = Module::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
+        let options = Options { jobs, ..Options::default() };
+        let (tell, told) = mpsc::channel();
+        let observer = Tells(Mutex::new(tell));
+        let count = module.graphs.len();
+        let (builds, saved) = (Builds::read(&module, &[]).expect("none"), Mutex::new(vec![0; count]));
+        let started = Instant::now();
+        let passes =
+            Passes { module: &module, options: &options, builds: &builds, observer: &observer, started, saved };
+        let mut candidates: Vec<Candidate> = (0..count).map(|id| Candidate::new(&module, id)).collect();
+        // Threads that begin at once take the smallest first.
+        let smallest = (0..count).min_by_key(|id| (candidates[*id].report.slots_before, *id)).expect("a function");
+        let (settings, mut wanted) = (Settings::default(), vec![true; count]);
+        let twins = Twins::of(&candidates, &wanted, &settings);
+        let mut begun = Vec::new();
+        let judge = || {
+            while waits && !begun.contains(&smallest) {
+                begun.push(told.recv_timeout(Duration::from_secs(60)).expect("another thread begins"));
+            }
+            ((), deadline, NotJudged::from([(smallest, "for the test".to_owned())]))
+        };
+        let ((), not_judged) = passes.beside(&mut candidates, &twins, &settings, |_| true, judge);
+        set_aside(&module, &not_judged, &mut candidates, &mut wanted);
+        assert!(!wanted[smallest] && candidates[smallest].body.is_none());
+        assert_eq!(candidates[smallest].report.untouched.as_deref(), Some("for the test"));
+        candidates.remove(smallest);
+        begun.extend(told.try_iter());
+        (begun, candidates)
+    }
+
+    #[test]
+    fn what_was_begun_before_the_kernel_has_not_judged_it_stays_as_it_was() {
+        let (alone, one) = beside(1, false, None);
+        let (both, two) = beside(2, true, None);
+        assert_eq!(both.len(), alone.len() + 1, "alone it is not begun");
+        let slots = |all: &[Candidate]| all.iter().map(|c| c.report.slots_after).collect::<Vec<_>>();
+        assert_eq!(slots(&one), slots(&two));
+        assert!(one.iter().any(|c| c.report.slots_after < c.report.slots_before));
+    }
+
+    #[test]
+    fn what_is_begun_when_the_kernel_has_spoken_has_the_time_that_is_left() {
+        let (_, none) = beside(1, false, Some(Instant::now()));
+        assert!(!none.is_empty() && none.iter().all(|c| c.timed_out && c.body.is_none()));
+    }
 }

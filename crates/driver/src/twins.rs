@@ -43,6 +43,11 @@ impl Twins {
         self.first[id] == id
     }
 
+    /// Whether something holds of this one, and of all that it works for.
+    pub(crate) fn all_of(&self, id: usize, holds: impl Fn(usize) -> bool) -> bool {
+        self.first.iter().enumerate().filter(|(_, first)| **first == id).all(|(i, _)| holds(i))
+    }
+
     /// Each function that is not worked on, with the one that is in its place.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
         self.first.iter().copied().enumerate().filter(|(i, j)| i != j)

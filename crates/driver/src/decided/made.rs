@@ -11,12 +11,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bpf_facts::{Env, Facts, Region, State};
+use bpf_facts::{Env, Region, State};
 use bpf_isa::Reg;
 use bpf_kernel::{Form, Made};
 use bpf_platform::Effects;
 use bpf_program::{Function, Op};
 use rustc_hash::FxHashMap;
+
+use super::known_facts::With;
 
 /// A call or access of a function, and what has become of it.
 struct Site<'a> {
@@ -45,8 +47,8 @@ enum Reason {
 
 /// Whether the calls and accesses of two functions do the same although the kernel made these of them. The functions are
 /// what the verifier has left of them.
-pub(super) fn are_the_same(old: (&Function, &[Made]), new: (&Function, &[Made]), env: &Env) -> bool {
-    let [here, there] = [old, new].map(|(f, made)| sites(f, made, env));
+pub(super) fn are_the_same(old: (&Function, &[Made]), new: (&Function, &[Made]), with: With<'_>) -> bool {
+    let [here, there] = [old, new].map(|(f, made)| sites(f, made, with));
     agree(&here, &there)
 }
 
@@ -128,8 +130,8 @@ fn is_call(of: &[u8; 8]) -> bool {
     of[0] == CALL
 }
 
-fn sites<'a>(f: &Function, all: &'a [Made], env: &Env) -> Vec<Site<'a>> {
-    let facts = Facts::of(f, env);
+fn sites<'a>(f: &Function, all: &'a [Made], with: With<'_>) -> Vec<Site<'a>> {
+    let facts = with.facts(f);
     let mut at: FxHashMap<usize, &'a Made> = all.iter().map(|made| (made.slot, made)).collect();
     let mut sites = Vec::with_capacity(all.len());
     for b in &f.layout {
@@ -137,7 +139,7 @@ fn sites<'a>(f: &Function, all: &'a [Made], env: &Env) -> Vec<Site<'a>> {
         for (i, op) in f.block(*b).ops.iter().enumerate() {
             let Some(made) = op.origin.and_then(|slot| at.remove(&slot)) else { continue };
             // By facts, nobody comes to where there are none.
-            let reason = states.get(i).map_or(Reason::Right, |state| reason(op, made, state, env));
+            let reason = states.get(i).map_or(Reason::Right, |state| reason(op, made, state, with.env));
             sites.push(Site { made, reason });
         }
     }

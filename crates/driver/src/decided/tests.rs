@@ -10,8 +10,9 @@ fn open(code: &str, jumps: &[(usize, bool)]) -> Vec<usize> {
     let case = Case::parse(&format!("; A.\n; section: socket\n; run: same\nbefore:\n{code}")).expect("a case");
     let module = Module::new(Object::parse(case.old_object().expect("it assembles")).expect("an object"));
     let f = module.graphs[0].as_ref().expect("a graph");
-    let options = ProofOptions::default();
-    let open = module.with_env(|env| without_reason(f, &jumps.to_vec(), Some(&module.object), env, &options));
+    let (options, facts) = (ProofOptions::default(), KnownFacts::default());
+    let of = |env: &Env| without_reason(f, &jumps.to_vec(), Some(&module.object), With::new(env, &options, &facts));
+    let open = module.with_env(of);
     open.into_iter().collect()
 }
 
@@ -20,7 +21,8 @@ const TWICE: &str = "    r2 = *(u32 *)(r1 + 0)\n    if r2 == 7 goto out\n    if 
                      out:\n    r0 = 1\n    exit\n";
 
 /// Nothing to compare with.
-struct Nobody(ProofOptions);
+#[derive(Default)]
+struct Nobody(ProofOptions, KnownFacts);
 
 impl Pairs for Nobody {
     fn partner(&self, _: FuncId) -> Option<FuncId> {
@@ -38,6 +40,10 @@ impl Pairs for Nobody {
     fn options(&self) -> &ProofOptions {
         &self.0
     }
+
+    fn facts(&self) -> &KnownFacts {
+        &self.1
+    }
 }
 
 fn accepted(decided: Option<Decided>) -> ProgramVerdict {
@@ -51,7 +57,7 @@ fn accepted(decided: Option<Decided>) -> ProgramVerdict {
 fn what_the_kernel_does_not_tell_is_not_taken_for_nothing() {
     let case = Case::parse(&format!("; A.\n; section: socket\n; run: same\nbefore:\n{TWICE}")).expect("a case");
     let object = Object::parse(case.old_object().expect("it assembles")).expect("an object");
-    let pairs = Nobody(ProofOptions::default());
+    let pairs = Nobody::default();
     let run_as_one = |p: &ProgramVerdict, q: &ProgramVerdict| run_as_one_program((&object, p), (&object, q), &pairs);
     let [hidden, other] = [1, 2].map(|n| accepted(Some(Decided::hidden(&[[n; 8]]))));
     let (told, by_libbpf) = (accepted(Some(Decided::default())), accepted(None));
