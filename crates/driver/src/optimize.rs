@@ -114,7 +114,7 @@ fn once(
     let mut bodies = vec![None; count];
     let taken = match options.by_function {
         true => {
-            set_aside(&module, &not_judged, &mut candidates, &mut wanted);
+            passes.set_aside(&not_judged, &mut candidates, &mut wanted);
             let work = Work { module: &module, settings: &settings, options, observer, started, stop: &stop };
             let taken = work.take(&mut candidates, &wanted);
             let open: Vec<bool> = wanted.iter().zip(&taken).map(|(wanted, taken)| *wanted && !taken).collect();
@@ -166,7 +166,7 @@ fn once(
             Candidate::share(&mut candidates, &module, &settings, of, twin);
         }
         if turn == 0 {
-            set_aside(&module, &not_judged, &mut candidates, &mut wanted);
+            passes.set_aside(&not_judged, &mut candidates, &mut wanted);
         }
         for c in &candidates {
             c.place(&mut object)?;
@@ -352,13 +352,14 @@ impl Passes<'_> {
         };
         each_candidate_beside(candidates, self.module, settings, self.options.jobs, which, work, judge_original)
     }
-}
 
-/// Leaves these functions as they are.
-fn set_aside(module: &Module, which: &NotJudged, candidates: &mut [Candidate], wanted: &mut [bool]) {
-    for (&id, why) in which.iter().filter(|(id, _)| std::mem::take(&mut wanted[**id])) {
-        candidates[id] = Candidate::new(module, id);
-        candidates[id].report.untouched = Some(why.clone());
+    /// Leaves these functions as they are.
+    fn set_aside(&self, which: &NotJudged, candidates: &mut [Candidate], wanted: &mut [bool]) {
+        for (&id, why) in which.iter().filter(|(id, _)| std::mem::take(&mut wanted[**id])) {
+            candidates[id] = Candidate::new(self.module, id);
+            candidates[id].report.untouched = Some(why.clone());
+            self.note(&mut candidates[id]);
+        }
     }
 }
 
@@ -527,7 +528,7 @@ mod tests {
         }
     }
 
-    /// The passes beside a kernel that judges no program with one function, and gives `time` for the others, when it has seen
+    /// The passes beside a kernel that judges no program with one function, and gives the others until `deadline`, when it has seen
     /// that function begun, if that is to be waited for: which functions were begun, and what came of them.
     fn beside(jobs: usize, waits: bool, deadline: Option<Instant>) -> (Vec<usize>, Vec<Candidate>) {
         let module = Module::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
@@ -552,7 +553,7 @@ mod tests {
             ((), deadline, NotJudged::from([(smallest, "for the test".to_owned())]))
         };
         let ((), not_judged) = passes.beside(&mut candidates, &twins, &settings, |_| true, judge);
-        set_aside(&module, &not_judged, &mut candidates, &mut wanted);
+        passes.set_aside(&not_judged, &mut candidates, &mut wanted);
         assert!(!wanted[smallest] && candidates[smallest].body.is_none());
         assert_eq!(candidates[smallest].report.untouched.as_deref(), Some("for the test"));
         candidates.remove(smallest);

@@ -116,8 +116,28 @@ pub(crate) fn watched<T>(observer: &dyn Observer, stop: &AtomicBool, f: impl FnO
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
-        let r = f();
-        finished.store(true, Ordering::Relaxed);
-        r
+        let _finished = Finishes(&finished);
+        f()
     })
+}
+
+/// Says that something is finished, however it ends.
+struct Finishes<'a>(&'a AtomicBool);
+
+impl Drop for Finishes<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Silent;
+
+    #[test]
+    fn what_breaks_while_it_is_watched_does_not_wait_for_ever() {
+        let breaks = || watched(&Silent, &AtomicBool::new(false), || panic!("for the test"));
+        assert!(std::panic::catch_unwind(breaks).is_err());
+    }
 }

@@ -56,7 +56,7 @@ const LOG_ROOM: usize = 64 << 10;
 /// For maps that take longer to make at their full length, no refusal is looked into.
 const PLAIN_LOAD: Duration = Duration::from_millis(250);
 /// What is put aside for a program, for each time that it took before.
-const CARE: f64 = 1.2;
+const CARE: f64 = 1.5;
 /// How often a program is given to the kernel that is asked to come again, as libbpf does (`PROG_LOAD_ATTEMPTS`).
 const ATTEMPTS: usize = 5;
 
@@ -109,7 +109,7 @@ pub struct Loader {
     filled: Vec<Definition>,
     /// Programs that need maps which their definitions leave open, and how these are made for them; `None` if no way was found.
     fillings: BTreeMap<Key, Option<complete::Filling>>,
-    /// How long the kernel took for programs when it was asked last, or at least, if it was broken off.
+    /// How long the kernel took for programs of which it has said something, when it was asked last.
     takes: BTreeMap<Key, Duration>,
     /// How long the arrays are at least with which programs load that were accepted; see [`lengths`].
     shortest: BTreeMap<Key, Shortest>,
@@ -233,20 +233,22 @@ impl Loader {
         let first = if is_shared { share(deadline, 2) } else { deadline };
         let mut verdict = self.judge_as_it_is(bytes, is_wanted, first)?;
         self.ask_at_other_lengths(bytes, &mut verdict.programs, &question, deadline)?;
+        // Those that come again must not take the time for this from those that were judged.
+        self.ask_about_any_constants(bytes, &mut verdict, deadline)?;
         let is_late = |p: &ProgramVerdict| p.verdict == LoadVerdict::OutOfTime;
         let late: Vec<Key> = verdict.programs.iter().filter(|p| is_late(p)).map(key).collect();
         if is_shared && !late.is_empty() && !is_over(deadline) {
             let is_late = |name: &str, section: &str| late.contains(&(name.to_owned(), section.to_owned()));
-            let mut again = self.judge_as_it_is(bytes, is_late, deadline)?.programs;
-            self.ask_at_other_lengths(bytes, &mut again, &question, deadline)?;
-            for found in again {
+            let mut again = self.judge_as_it_is(bytes, is_late, deadline)?;
+            self.ask_at_other_lengths(bytes, &mut again.programs, &question, deadline)?;
+            self.ask_about_any_constants(bytes, &mut again, deadline)?;
+            for found in again.programs {
                 let same = |p: &&mut ProgramVerdict| key(p) == key(&found) && p.verdict == LoadVerdict::OutOfTime;
                 if let Some(p) = verdict.programs.iter_mut().find(same) {
                     *p = found;
                 }
             }
         }
-        self.ask_about_any_constants(bytes, &mut verdict, deadline)?;
         Ok(verdict)
     }
 
@@ -299,9 +301,9 @@ impl Loader {
                     None => self.alone(&mut source, &object, index, until)?,
                 };
                 let verdict = self.with_open_maps(&mut source, &object, index, verdict, until)?;
-                let known = self.takes.entry(key_of(index)).or_default();
-                let least = if verdict.verdict == LoadVerdict::OutOfTime { *known } else { Duration::ZERO };
-                *known = begun.elapsed().max(least);
+                if verdict.verdict != LoadVerdict::OutOfTime {
+                    self.takes.insert(key_of(index), begun.elapsed());
+                }
                 match verdict.verdict {
                     LoadVerdict::OutOfTime if is_first && !is_over(deadline) => late.push(index),
                     _ => programs.push((index, verdict)),
@@ -318,13 +320,13 @@ impl Loader {
         Ok(ObjectVerdict { programs: programs.into_iter().map(|(_, verdict)| verdict).collect(), not_loadable: None })
     }
 
-    /// Until when the kernel is asked about a program while others wait: it has what is left when each of these has what it took
-    /// before, and its share at least.
+    /// Until when the kernel is asked about a program while others wait: it has its share, and what the others will not need of theirs by
+    /// what they took before. Half of a share stays with each in any case.
     fn until(&self, deadline: Option<Instant>, waiting: &[Key]) -> Option<Instant> {
-        let share = share(deadline, waiting.len() + 1);
-        let take: Option<Duration> = waiting.iter().map(|key| self.takes.get(key)).sum();
-        let rest = take.and_then(|take| deadline?.checked_sub(take.mul_f64(CARE)));
-        share.max(rest)
+        let end = share(deadline, waiting.len() + 1)?;
+        let share = end.saturating_duration_since(Instant::now());
+        let needs = |key: &Key| self.takes.get(key).map_or(share, |took| took.mul_f64(CARE).clamp(share / 2, share));
+        end.checked_add(waiting.iter().map(|key| share - needs(key)).sum())
     }
 
     /// Asks libbpf about a refusal, unless it is believed: where a plain load accepts the program, that is the verdict.

@@ -57,7 +57,6 @@ impl Loader {
             return Ok(());
         }
         other.fillings.clone_from(&self.fillings);
-        other.takes.clone_from(&self.takes);
         let micros = wanted.values().map(|p| p.stats.as_ref().map_or(0, |s| s.micros)).sum();
         // What comes after this needs time, too; that is little.
         let until = until(all_but_one(deadline, 4), Duration::from_micros(micros));
