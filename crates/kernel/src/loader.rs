@@ -60,6 +60,9 @@ const CARE: f64 = 1.5;
 /// How often a program is given to the kernel that is asked to come again, as libbpf does (`PROG_LOAD_ATTEMPTS`).
 const ATTEMPTS: usize = 5;
 
+/// What is said of programs that nobody can tell from each other.
+const NAMESAKES: &str = "several programs of its section have its name";
+
 const EINTR: i32 = 4;
 const EAGAIN: i32 = 11;
 const ENOSPC: i32 = 28;
@@ -249,6 +252,13 @@ impl Loader {
                 }
             }
         }
+        // All that is remembered of programs goes by their names and sections, so that of namesakes nothing is known.
+        let mut seen = BTreeSet::new();
+        let namesakes: BTreeSet<Key> =
+            verdict.programs.iter().map(key).filter(|key| !seen.insert(key.clone())).collect();
+        for p in verdict.programs.iter_mut().filter(|p| namesakes.contains(&key(p))) {
+            p.verdict = LoadVerdict::OutOfMeans { reason: NAMESAKES.to_owned() };
+        }
         Ok(verdict)
     }
 
@@ -275,7 +285,7 @@ impl Loader {
         self.maps_for_runs = maps::time_to_make_all(&object, FOR_RUNS);
         let of_interest = |&index: &usize| wanted(&object.program_name(index), &object.program_section(index));
         let mut wanted: Vec<usize> = (0..object.program_count()).filter(of_interest).collect();
-        // What takes longest last, or what is longest: then it cannot keep the others from being judged in time.
+        // What took longest last; of what nothing is known, what is longest: then it cannot keep the others from being judged in time.
         let key_of = |index: usize| (object.program_name(index), object.program_section(index));
         wanted.sort_by_key(|&index| (self.takes.get(&key_of(index)).copied(), object.program_slots(index)));
         let prepared = match self.prepare(&mut source, &object, &wanted, deadline) {
@@ -321,7 +331,7 @@ impl Loader {
     }
 
     /// Until when the kernel is asked about a program while others wait: it has its share, and what the others will not need of theirs by
-    /// what they took before. Half of a share stays with each in any case.
+    /// what they took before. Half of a share, of what is left when it is given, stays with each in any case.
     fn until(&self, deadline: Option<Instant>, waiting: &[Key]) -> Option<Instant> {
         let end = share(deadline, waiting.len() + 1)?;
         let share = end.saturating_duration_since(Instant::now());

@@ -37,15 +37,6 @@ impl Loader {
         deadline: Option<Instant>,
     ) -> Result<(), KernelError> {
         let Some(other) = self.other.as_mut() else { return Ok(()) };
-        let mut seen = BTreeSet::new();
-        let namesakes: BTreeSet<Key> =
-            verdict.programs.iter().map(key).filter(|key| !seen.insert(key.clone())).collect();
-        for p in verdict.programs.iter_mut().filter(|p| p.verdict.is_accepted() && namesakes.contains(&key(p))) {
-            p.verdict = match self.readers.contains_key(&key(p)) {
-                true => not_asked("several programs of its section have its name"),
-                false => continue,
-            };
-        }
         let accepted = verdict.programs.iter_mut().filter(|p| p.verdict.is_accepted()).map(|p| (key(p), p));
         let (mut wanted, without): (BTreeMap<Key, &mut ProgramVerdict>, BTreeMap<_, _>) =
             accepted.partition(|(key, _)| self.readers.contains_key(key));

@@ -22,7 +22,7 @@ use bpf_platform::maps::{is_array, is_per_cpu};
 
 use super::complete::{Filling, completed};
 use super::maps::{Place, Shortest};
-use super::{Key, Loader, Source, all_but_one, any_constants, is_over, key, maps, share};
+use super::{Key, Loader, NAMESAKES, Source, all_but_one, any_constants, is_over, key, maps, share};
 use crate::{
     KernelError, LoadVerdict, ProgramVerdict, Question,
     sys::{self, Definition},
@@ -91,7 +91,7 @@ impl Loader {
             let named = |&index: &usize| (opened.program_name(index), opened.program_section(index)) == key(p);
             let Some(index) = (0..opened.program_count()).find(named) else { continue };
             if namesakes.contains(&key(p)) {
-                p.verdict = not_asked("several programs of its section have its name");
+                p.verdict = not_asked(NAMESAKES);
                 continue;
             }
             let (source, opened) = (&mut source, &opened);

@@ -101,6 +101,30 @@ fn programs_of_the_benchmark_get_the_verdicts_of_a_plain_load() {
     assert!(compared > 50, "{compared} programs");
 }
 
+/// What is known of programs goes by their names: of two that have one, an answer about the constants of the one is none about
+/// the other's, and what was not answered in time is not the other's answer (red team of 30 November).
+#[test]
+fn of_programs_with_one_name_in_one_section_nothing_is_known() {
+    if !permitted() {
+        return;
+    }
+    let two = include_bytes!("../fixtures/namesakes.o");
+    let mut one = two.to_vec();
+    let at = two.windows(5).position(|w| w == b"\0two\0").expect("its name");
+    one[at + 1..at + 4].copy_from_slice(b"one");
+    let verdicts = |bytes: &[u8]| {
+        let mut loader = Loader::new(LoadOptions::default()).unwrap();
+        loader.judge(bytes, |_, _| true, None).unwrap().programs
+    };
+    let apart = verdicts(two);
+    assert!(apart.len() == 2 && apart.iter().all(|p| p.verdict.is_accepted()), "{apart:?}");
+    let alike = verdicts(&one);
+    assert_eq!(alike.len(), 2, "{alike:?}");
+    for p in alike {
+        assert!(matches!(&p.verdict, LoadVerdict::OutOfMeans { reason } if reason.contains("its name")), "{p:?}");
+    }
+}
+
 #[test]
 fn what_one_program_lacks_is_no_matter_of_the_others() {
     if !permitted() {
