@@ -86,10 +86,10 @@ mod tests {
             let _ = tell.send(());
             done.fetch_add(1, Ordering::SeqCst);
         };
-        assert!(each_from_both_ends(2, 0..9, &work, wait), "the other thread has begun");
+        assert!(each_from_both_ends(2, 0..9, work, wait), "the other thread has begun");
         assert_eq!(done.swap(0, Ordering::SeqCst), 9);
-        let before = each_from_both_ends(1, 0..9, &work, || done.load(Ordering::SeqCst));
+        let before = each_from_both_ends(1, 0..9, work, || done.load(Ordering::SeqCst));
         assert_eq!((before, done.load(Ordering::SeqCst)), (0, 9));
-        assert_eq!(each_from_both_ends(4, 0..0, &work, || 7), 7);
+        assert_eq!(each_from_both_ends(4, 0..0, work, || 7), 7);
     }
 }
