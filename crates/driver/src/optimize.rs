@@ -104,7 +104,7 @@ fn once(
         ((gate, plan), plan.passes(), not_judged)
     };
     let mut begun = Instant::now();
-    let twins = Twins::of(&candidates, &wanted, &settings);
+    let mut twins = Twins::of(&candidates, &wanted, &settings);
     let is_first = |c: &Candidate| !options.by_function && wanted[c.id] && twins.leads(c.id);
     let ((gate, plan), not_judged) =
         watched(observer, &stop, || passes.beside(&mut candidates, &twins, &settings, is_first, judge_original));
@@ -135,7 +135,7 @@ fn once(
         false => vec![false; count],
     };
     for turn in 0..if options.by_function { 0 } else { TURNS } {
-        let twins = if turn == 0 {
+        if turn == 0 {
             if !global.is_empty() {
                 observer.phase("global passes");
                 // All functions have had the local ones. Half of what is left is for the search.
@@ -150,18 +150,16 @@ fn once(
                     });
                 });
             }
-            &twins
         } else {
             // The kernel may have refused of one what it takes of the other.
-            let twins = Twins::of(&candidates, &wanted, &settings);
+            twins = Twins::of(&candidates, &wanted, &settings);
             watched(observer, &stop, || {
                 let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && may_go_on(c, options);
                 each_candidate(&mut candidates, &module, &settings, options.jobs, wanted, |c| {
                     passes.local(c, &settings, false);
                 });
             });
-            &{ twins }
-        };
+        }
         for (twin, of) in twins.pairs() {
             Candidate::share(&mut candidates, &module, &settings, of, twin);
         }

@@ -235,6 +235,13 @@ impl Loader {
         let is_shared = deadline.is_some() && self.any_hangs(bytes, &question);
         let first = if is_shared { share(deadline, 2) } else { deadline };
         let mut verdict = self.judge_as_it_is(bytes, is_wanted, first)?;
+        // All that is remembered of programs goes by their names and sections, so that of namesakes nothing is known, and nothing more is asked.
+        let mut seen = BTreeSet::new();
+        let namesakes: BTreeSet<Key> =
+            verdict.programs.iter().map(key).filter(|key| !seen.insert(key.clone())).collect();
+        for p in verdict.programs.iter_mut().filter(|p| namesakes.contains(&key(p))) {
+            p.verdict = LoadVerdict::OutOfMeans { reason: NAMESAKES.to_owned() };
+        }
         self.ask_at_other_lengths(bytes, &mut verdict.programs, &question, deadline)?;
         // Those that come again must not take the time for this from those that were judged.
         self.ask_about_any_constants(bytes, &mut verdict, deadline)?;
@@ -251,13 +258,6 @@ impl Loader {
                     *p = found;
                 }
             }
-        }
-        // All that is remembered of programs goes by their names and sections, so that of namesakes nothing is known.
-        let mut seen = BTreeSet::new();
-        let namesakes: BTreeSet<Key> =
-            verdict.programs.iter().map(key).filter(|key| !seen.insert(key.clone())).collect();
-        for p in verdict.programs.iter_mut().filter(|p| namesakes.contains(&key(p))) {
-            p.verdict = LoadVerdict::OutOfMeans { reason: NAMESAKES.to_owned() };
         }
         Ok(verdict)
     }

@@ -22,7 +22,7 @@ use bpf_platform::maps::{is_array, is_per_cpu};
 
 use super::complete::{Filling, completed};
 use super::maps::{Place, Shortest};
-use super::{Key, Loader, NAMESAKES, Source, all_but_one, any_constants, is_over, key, maps, share};
+use super::{Key, Loader, Source, all_but_one, any_constants, is_over, key, maps, share};
 use crate::{
     KernelError, LoadVerdict, ProgramVerdict, Question,
     sys::{self, Definition},
@@ -53,8 +53,6 @@ impl Loader {
         question: &dyn Fn(&str, &str) -> Question,
         deadline: Option<Instant>,
     ) -> Result<(), KernelError> {
-        let mut seen = BTreeSet::new();
-        let namesakes: BTreeSet<Key> = programs.iter().map(key).filter(|key| !seen.insert(key.clone())).collect();
         let (mut wanted, without): (Vec<_>, Vec<_>) =
             programs.iter_mut().partition(|p| question(&p.name, &p.section) > Question::AsDefined);
         // What loads with arrays of any length must have in its place what does so.
@@ -90,10 +88,6 @@ impl Loader {
             count -= 1;
             let named = |&index: &usize| (opened.program_name(index), opened.program_section(index)) == key(p);
             let Some(index) = (0..opened.program_count()).find(named) else { continue };
-            if namesakes.contains(&key(p)) {
-                p.verdict = not_asked(NAMESAKES);
-                continue;
-            }
             let (source, opened) = (&mut source, &opened);
             let mut asking = Asking { loader: self, source, opened, index, bound, deadline: until };
             asking.ask(p, question(&p.name, &p.section), known.remove(&key(p)).unwrap_or_default())?;
