@@ -38,7 +38,7 @@ use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, Loader, ObjectVerdict, P
 use bpf_object::{FuncId, Object, ObjectError, WriteOptions};
 use bpf_passes::Settings;
 use bpf_program::Function;
-use bpf_prove::{Limits, Options as ProofOptions};
+use bpf_prove::{Budget, Limits, Options as ProofOptions};
 use rustc_hash::FxHashSet;
 
 use checked::{Checked, Original};
@@ -74,6 +74,8 @@ const RUNS_OTHERWISE: &str =
 
 /// How many proofs, one after the other, find time before the gate's deadline: few need any, and what is not proven is bisected.
 const PROOFS: f64 = 4.0;
+/// Work for the proofs about one program, in a run that is to end soon.
+const SHORT_PROOFS: u64 = 300_000;
 
 /// What to compare with.
 pub(crate) struct Gate {
@@ -100,6 +102,8 @@ pub(crate) struct Gate {
     late: Cell<bool>,
     memory: RefCell<Memory>,
     facts: KnownFacts,
+    /// Work for the proofs about one program; `None`: as much as there is time for.
+    work: Option<u64>,
 }
 
 /// Gives the verdicts on the programs of an object, each by its name and section as it is asked about, until a deadline: the
@@ -201,7 +205,8 @@ impl Gate {
             Goal::Verifier => Growth::NONE,
             _ => Growth::of(options),
         };
-        let mut gate = Gate { run_maps, may_grow, whole, ..gate };
+        let work = options.is_short().then_some(SHORT_PROOFS);
+        let mut gate = Gate { run_maps, may_grow, whole, work, ..gate };
         let first_verdict = |bytes: &Vec<u8>| (gate.judge)(bytes, &|_, _| Question::AsDefined, first).ok();
         gate.first = options.original.as_deref().and_then(first_verdict);
         let others = gate.not_looked_at(&module.object);
@@ -243,6 +248,7 @@ impl Gate {
             late,
             memory,
             facts: KnownFacts::default(),
+            work: None,
         }
     }
 
@@ -456,7 +462,7 @@ impl Gate {
             return false;
         }
         let limits = Limits { deadline: self.for_a_proof(), ..Limits::default() };
-        let options = ProofOptions { limits, ..ProofOptions::default() };
+        let options = ProofOptions { limits, budget: self.work.map(Budget::new), ..ProofOptions::default() };
         let pairs = Written { module, written, options, facts: &self.facts };
         match is_refused {
             true => decided::runs_as_loaded(written, new, &pairs),

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use bpf_facts::Env;
 use bpf_passes::{Engine, Quiet, Settings};
 use bpf_program::{Function, slot_count};
-use bpf_prove::{Derivation, Session, functions, same_graph, spills_around_a_fast_call, unreachable_operations};
+use bpf_prove::{
+    Budget, Derivation, Options as ProofOptions, Session, functions, same_graph, spills_around_a_fast_call,
+    unreachable_operations,
+};
 use bpf_ssa::passes::{Pass, late_calls, one_side};
 use bpf_ssa::{Judge, Step};
 use rustc_hash::FxHashSet;
@@ -17,9 +20,10 @@ use rustc_hash::FxHashSet;
 use crate::options::{Options, PassSelection};
 use crate::weight::weight_in_one;
 
-/// Time for the proof of one step: this, or a share of what is left; and where all is to end soon.
+/// Time for the proof of one step: this, or a share of what is left.
 const STEP: Duration = Duration::from_secs(1);
-const SHORT_STEP: Duration = Duration::from_millis(150);
+/// Work for the proof of one step, in a run that is to end soon ([`Budget`]).
+const SHORT_STEP: u64 = 600_000;
 const STEPS: u32 = 3;
 /// Slots of a function up to which each proposal is judged by what the local passes make of it.
 const SMALL: usize = 300;
@@ -46,8 +50,8 @@ const SHARE_ALONE: u32 = 2;
 /// How long global passes may work on one function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// For the proof of one step, at least and at most.
-    step: (Duration, Duration),
+    /// Work for the proof of one step; `None`: as much as there is time for.
+    work: Option<u64>,
     /// All of the steps from one beginning: the time that is left divided by this.
     share: u32,
     /// Proofs cut short after which no more is tried from one beginning.
@@ -57,13 +61,10 @@ pub(crate) struct Patience {
 impl Patience {
     /// Where so many functions are to be worked on.
     pub(crate) fn of(options: &Options, functions: usize) -> Patience {
+        let share = if functions <= options.jobs { SHARE_ALONE } else { SHARE };
         match options.is_short() {
-            true => Patience { step: (SHORT_STEP, SHORT_STEP), share: SHARE, cuts: 2 },
-            false => Patience {
-                step: (STEP, Duration::MAX),
-                share: if functions <= options.jobs { SHARE_ALONE } else { SHARE },
-                cuts: usize::MAX,
-            },
+            true => Patience { work: Some(SHORT_STEP), share, cuts: 2 },
+            false => Patience { work: None, share, cuts: usize::MAX },
         }
     }
 }
@@ -329,15 +330,15 @@ impl Proving<'_, '_> {
 
     fn proves(&mut self, old: &Function, new: &Function) -> bool {
         let now = Instant::now();
-        let (least, most) = self.patience.step;
-        let step = self.end.map_or(least, |e| (e.saturating_duration_since(now) / STEPS).clamp(least, most));
+        let step = self.end.map_or(STEP, |e| (e.saturating_duration_since(now) / STEPS).max(STEP));
         let deadline = [now.checked_add(step), self.end].into_iter().flatten().min();
-        let options = self.local.settings.proof_options(deadline);
+        let budget = self.patience.work.map(Budget::new);
+        let options = ProofOptions { budget, ..self.local.settings.proof_options(deadline) };
         let is_equal = functions(old, new, self.local.env, &options).0.is_equal();
         if is_equal {
             self.proven.push((old.clone(), new.clone()));
         }
-        self.cuts += usize::from(!is_equal && deadline.is_some_and(|d| Instant::now() >= d));
+        self.cuts += usize::from(!is_equal && options.is_over());
         is_equal
     }
 }
@@ -420,8 +421,6 @@ pub(crate) fn names() -> Vec<&'static str> {
 mod tests {
     use bpf_object::Object;
     use bpf_ssa::{Op, Ssa, Term};
-
-    use bpf_prove::Options as ProofOptions;
 
     use super::*;
     use crate::candidate::Candidate;

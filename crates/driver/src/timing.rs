@@ -42,8 +42,8 @@ use crate::estimate::Estimate;
 use crate::inputs;
 use awake::Awake;
 use chosen::{Chooser, Chosen};
-use statistics::Times;
 pub use statistics::{Bounded, Call, Comparison, Summary};
+use statistics::{ByLoad, Times};
 
 /// How objects are timed.
 #[derive(Debug, Clone)]
@@ -294,9 +294,6 @@ impl Load {
     }
 }
 
-/// One contestant's nanoseconds: by load, round and input.
-type ByLoad = Vec<Vec<Vec<f64>>>;
-
 /// All that is loaded.
 struct Contest<'a> {
     loaded: Loaded,
@@ -387,7 +384,7 @@ impl Contest<'_> {
             chosen.extend(one);
             match times.is_empty() {
                 true => times = of_one,
-                false => add(&mut times, of_one),
+                false => statistics::add(&mut times, of_one),
             }
         }
         if chosen.is_empty() {
@@ -590,16 +587,6 @@ impl Contest<'_> {
             empty_ns: Summary::of(&empty(0)).middle,
             objects: (0..self.objects).map(|who| timed(who, rng)).collect(),
             again: timed(self.objects, rng),
-        }
-    }
-}
-
-/// Adds an input to what was timed, round by round.
-fn add(times: &mut [ByLoad], more: Vec<ByLoad>) {
-    for (loads, more) in times.iter_mut().zip(more) {
-        for (rounds, more) in loads.iter_mut().zip(more) {
-            rounds.truncate(more.len());
-            rounds.iter_mut().zip(more).for_each(|(inputs, more)| inputs.extend(more));
         }
     }
 }

@@ -63,9 +63,8 @@ impl Cache {
         }
         self.misses += 1;
         let (verdict, stats) = question.ask(f.kind, env, options);
-        let in_time = options.limits.deadline.is_none_or(|d| std::time::Instant::now() < d);
         // What was not decided for lack of time may be decided another time.
-        if verdict.is_equal() || in_time {
+        if verdict.is_equal() || !options.is_over() {
             if self.answers.len() >= CAPACITY {
                 self.answers.clear();
             }
@@ -197,7 +196,7 @@ impl Form {
             _ => None,
         };
         let tail = q.tail.as_ref().and_then(|(a, b)| Some([jump(a)?, jump(b)?]));
-        let Options { limits, strict_shared_memory, switches, recorder: _, constant_calls } = options;
+        let Options { limits, strict_shared_memory, switches, budget: _, recorder: _, constant_calls } = options;
         let options = (*strict_shared_memory, limits.conflicts, limits.work, *switches, constant_calls.clone());
         Form { kind, byte_order, regs, stack, frame, code, live, sides, tail, options }
     }

@@ -44,7 +44,7 @@ pub use function::functions::{functions, functions_that_run};
 pub use function::same::same_graph;
 pub use function::whole::fits_one_formula;
 pub use lengths::{HangsOnLengths, hangs_on_lengths};
-pub use options::{Limits, Options, Stats, Switches};
+pub use options::{Budget, Limits, Options, Stats, Switches};
 pub use points::Points;
 pub use presence::{Sensitive, VISITS, is_taken, presence_differs, spills_around_a_fast_call, unreachable_operations};
 pub use replay::{Witness, replay};

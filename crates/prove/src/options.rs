@@ -1,5 +1,9 @@
 //! How hard and how strictly to prove, and what it took.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
 use crate::solver::smt::Recorder;
 
 /// How hard to try.
@@ -10,12 +14,40 @@ pub struct Limits {
     /// Elementary term operations for the whole proof.
     pub work: u64,
     /// When to give up, checked between queries.
-    pub deadline: Option<std::time::Instant>,
+    pub deadline: Option<Instant>,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
         Limits { conflicts: 20_000, work: 20_000_000, deadline: None }
+    }
+}
+
+/// Work that may be done by all proofs that share it. A deadline ends them elsewhere on each machine; this does not. A unit is
+/// what it takes to tell the solver a clause: some tenths of a microsecond.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<AtomicU64>);
+
+impl Budget {
+    /// So many units.
+    #[must_use]
+    pub fn new(units: u64) -> Budget {
+        Budget(Arc::new(AtomicU64::new(units)))
+    }
+
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.left() == 0
+    }
+
+    /// Units that are left.
+    pub fn left(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn spend(&self, units: u64) {
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(units)));
     }
 }
 
@@ -69,6 +101,8 @@ impl Stats {
 pub struct Options {
     /// Limits of one proof.
     pub limits: Limits,
+    /// Work for all proofs with these options together; `None`: it is not counted.
+    pub budget: Option<Budget>,
     /// Forbid merging accesses to shared memory.
     pub strict_shared_memory: bool,
     /// What makes it fast.
@@ -77,4 +111,12 @@ pub struct Options {
     pub recorder: Option<Recorder>,
     /// Helpers of which all calls in a run give one number, and are no events. Set where the new side has fewer of them.
     pub constant_calls: Vec<i32>,
+}
+
+impl Options {
+    /// Whether the time or the work for these proofs is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.limits.deadline.is_some_and(|d| Instant::now() >= d) || self.budget.as_ref().is_some_and(Budget::is_spent)
+    }
 }

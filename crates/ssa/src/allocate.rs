@@ -241,7 +241,7 @@ impl Bits {
 }
 
 /// Which register each node has.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Allocation(Vec<Option<Reg>>);
 
 impl Allocation {

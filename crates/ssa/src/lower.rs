@@ -1,6 +1,7 @@
 //! Back to BPF: selection, allocation, emission, in several ways of which the shortest is taken.
 
 use bpf_program::{Function, slot_count};
+use rustc_hash::FxHashSet;
 
 use crate::allocate::Aim;
 use crate::select::{Choice, select};
@@ -18,9 +19,15 @@ pub fn lower(f: &Ssa, original: &Function) -> Option<Function> {
     let size: usize = f.layout.iter().map(|b| f.block(*b).insts.len() + 1).sum();
     let orders = ORDERS.iter().find(|(most, _)| size <= *most).map_or(1, |(_, n)| *n);
     let mut best: Option<(usize, Function)> = None;
+    // Most functions leave little to choose: what is as before gives what it gave.
+    let mut machines = vec![];
     for constants_at_joins in [false, true] {
         for frame_at_calls in [false, true] {
             let machine = select(f, Choice { constants_at_joins, frame_at_calls });
+            if machines.contains(&machine) {
+                continue;
+            }
+            let mut seen = FxHashSet::default();
             let units = allocate::Units::of(&machine);
             let conflicts = allocate::Conflicts::of(&units);
             if conflicts.are_too_many(&units) {
@@ -30,6 +37,9 @@ pub fn lower(f: &Ssa, original: &Function) -> Option<Function> {
                 let Some(a) = allocate::allocate(&units, &conflicts, &machine.homes, Aim::FewMoves(order)) else {
                     continue;
                 };
+                if !seen.insert(a.clone()) {
+                    continue;
+                }
                 let Some(mut g) = emit::emit(original, &machine, &units, &a) else { continue };
                 bpf_passes::cfg::simplify(&mut g, true);
                 let slots = slot_count(&g);
@@ -37,6 +47,7 @@ pub fn lower(f: &Ssa, original: &Function) -> Option<Function> {
                     best = Some((slots, g));
                 }
             }
+            machines.push(machine);
         }
     }
     let other = if best.is_none() || size <= SMALL { with_moves(f, original) } else { None };
@@ -49,8 +60,10 @@ pub fn lower(f: &Ssa, original: &Function) -> Option<Function> {
 /// The same with registers that are found by moving values about; the shortest of a few.
 pub fn with_moves(f: &Ssa, original: &Function) -> Option<Function> {
     let choices = [false, true].map(|constants_at_joins| Choice { constants_at_joins, frame_at_calls: true });
-    let all = choices.into_iter().filter_map(|choice| {
-        let mut g = splitting::lower(original, &select(f, choice))?;
+    let mut machines = choices.map(|choice| select(f, choice)).to_vec();
+    machines.dedup();
+    let all = machines.iter().filter_map(|machine| {
+        let mut g = splitting::lower(original, machine)?;
         bpf_passes::cfg::simplify(&mut g, true);
         Some(g)
     });

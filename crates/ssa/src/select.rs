@@ -34,7 +34,7 @@ pub(crate) struct Use {
 }
 
 /// An instruction over virtual registers.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct MachineInst {
     pub(crate) insn: Insn,
     pub(crate) uses: Vec<Use>,
@@ -58,14 +58,14 @@ pub(crate) enum Source {
 }
 
 /// An edge, with what each parameter becomes.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct MachineEdge {
     pub(crate) to: Block,
     pub(crate) moves: Vec<(Virtual, Source)>,
 }
 
 /// How a block ends.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) enum MachineTerm {
     Goto(MachineEdge),
     Branch {
@@ -104,14 +104,14 @@ impl MachineTerm {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct MachineBlock {
     pub(crate) insts: Vec<MachineInst>,
     pub(crate) term: MachineTerm,
 }
 
 /// A function over virtual registers.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Machine {
     pub(crate) blocks: Vec<MachineBlock>,
     pub(crate) layout: Vec<Block>,

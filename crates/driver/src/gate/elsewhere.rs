@@ -99,7 +99,7 @@ impl<'a> Elsewhere<'a> {
             if let Some((program, why)) = first.as_ref().and_then(|first| not_taken_any_more(first, before)) {
                 return Err(DriverError::NotAsSpecialized { kernel: kernel.name().to_owned(), program, why });
             }
-            Ok(Gate { may_grow: here.may_grow, kernel: Some(kernel.name().to_owned()), first, ..gate })
+            Ok(Gate { may_grow: here.may_grow, work: here.work, kernel: Some(kernel.name().to_owned()), first, ..gate })
         };
         let gates = self.options.other_kernels.iter().map(gate).collect::<Result<Vec<_>, _>>()?;
         Ok(self.gates.get_or_init(|| gates))

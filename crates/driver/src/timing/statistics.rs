@@ -13,6 +13,21 @@ use fastrand::Rng;
 /// Nanoseconds: by load and round.
 pub type Times = Vec<Vec<f64>>;
 
+/// Nanoseconds: by load, round and input.
+pub(super) type ByLoad = Vec<Vec<Vec<f64>>>;
+
+/// Adds inputs to what was timed, round by round. Of either there may be fewer loads, and of these fewer rounds, where the time was
+/// over: what is left are those in which all inputs were timed.
+pub(super) fn add(times: &mut [ByLoad], more: Vec<ByLoad>) {
+    for (loads, more) in times.iter_mut().zip(more) {
+        loads.truncate(more.len());
+        for (rounds, more) in loads.iter_mut().zip(more) {
+            rounds.truncate(more.len());
+            rounds.iter_mut().zip(more).for_each(|(inputs, more)| inputs.extend(more));
+        }
+    }
+}
+
 /// The middle of some times.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Summary {
@@ -199,6 +214,22 @@ mod tests {
             assert!(low <= value && value <= high);
         }
         call(&comparison)
+    }
+
+    #[test]
+    fn what_is_left_of_two_times_are_the_rounds_of_both() {
+        let made = |input: f64, rounds: &[usize]| -> Vec<ByLoad> {
+            let of_load = |rounds: &usize| vec![vec![input]; *rounds];
+            vec![rounds.iter().map(of_load).collect(); 2]
+        };
+        for (a, b) in [(&[3, 3, 3][..], &[2, 4][..]), (&[2, 4], &[3, 3, 3])] {
+            let mut times = made(1.0, a);
+            add(&mut times, made(2.0, b));
+            for loads in times {
+                assert_eq!(loads.iter().map(Vec::len).collect::<Vec<_>>(), [2, 3]);
+                assert!(loads.iter().flatten().all(|inputs| inputs[..] == [1.0, 2.0]));
+            }
+        }
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl AvailableExpressions {
             let Some(before) = facts.entry(b) else { continue };
             let start = if b == f.entry() { BTreeSet::new() } else { meet(&ends, &preds[i]) };
             visits[i] += 1;
-            let late = visits[i] > VISITS || options.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d);
+            let late = visits[i] > VISITS || options.is_over();
             let mut end = BTreeSet::new();
             if !late {
                 if ends[i].is_some() && start == starts[i] {

@@ -120,7 +120,7 @@ fn explore(
                 Ok(next) => todo.extend(next),
                 Err(reason) => {
                     product.show(&pair, &reason);
-                    if pair == start || product.lost.len() >= MAX_LOST || product.late() {
+                    if pair == start || product.lost.len() >= MAX_LOST || options.is_over() {
                         return Err((reason, product.stats()));
                     }
                     product.lost.insert(pair);
@@ -233,10 +233,6 @@ impl Product<'_> {
         sum
     }
 
-    fn late(&self) -> bool {
-        self.options.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d)
-    }
-
     /// The first step from `pair` that leads to no lost one.
     fn step(&mut self, pair: &Pair) -> Result<Vec<Pair>, String> {
         let (mut explored, mut stats) = self.explored.remove(pair).unwrap_or_default();
@@ -272,7 +268,7 @@ impl Product<'_> {
         });
         let mut won = None;
         while let Some(step) = left.pop() {
-            if self.late() {
+            if self.options.is_over() {
                 return Err("the time limit was reached".into());
             }
             let mut effort = Stats::default();

@@ -1,7 +1,6 @@
 //! Comparison of two whole functions: by bisimulation first, then as one formula.
 
 use std::borrow::Cow;
-use std::time::Instant;
 
 use bpf_facts::{Env, deepest_frame_use};
 use bpf_program::Function;
@@ -109,7 +108,7 @@ fn functions_in(old: &Function, new: &Function, fewer: &Fewer, env: &Env, option
     if !is_whole {
         more.push((Cow::Borrowed(old), new, options));
     }
-    if options.limits.deadline.is_none_or(|d| Instant::now() < d) {
+    if !options.is_over() {
         more.extend(with_late_calls(&a, env).map(|late| (Cow::Owned(late), &*b, &relaxed)));
     }
     for (old, new, options) in more {

@@ -17,12 +17,14 @@ pub(crate) struct Assignments {
     /// Whether earlier answers are tried, and mended. The solver's own are plainer, mostly zeros: where an answer is to be
     /// shown by a run, they more often are.
     pub(crate) mends: bool,
+    /// Terms that those which are not kept have evaluated.
+    elsewhere: u64,
 }
 
 impl Assignments {
     /// The random ones.
     pub(crate) fn random() -> Assignments {
-        Assignments { all: (0..RANDOM as u64).map(Sample::new).collect(), mends: false }
+        Assignments { all: (0..RANDOM as u64).map(Sample::new).collect(), mends: false, elsewhere: 0 }
     }
 
     /// One in which all of `demands` hold, if that is soon found.
@@ -34,9 +36,19 @@ impl Assignments {
             return Some(sample.model.clone());
         }
         let mut last = self.all.last().filter(|_| self.mends)?.copied();
-        let model = last.meet(terms, demands).then(|| last.model.clone())?;
+        if !last.meet(terms, demands) {
+            self.elsewhere += last.evaluated;
+            return None;
+        }
+        let model = last.model.clone();
         self.push(last);
         Some(model)
+    }
+
+    /// How many terms have been evaluated since this was asked last.
+    pub(crate) fn evaluated(&mut self) -> u64 {
+        let here: u64 = self.all.iter_mut().map(|s| std::mem::take(&mut s.evaluated)).sum();
+        here + std::mem::take(&mut self.elsewhere)
     }
 
     /// Keeps the solver's answer for the next questions.

@@ -4,14 +4,18 @@
 //! bytes are fresh variables; two of them whose addresses may be equal get the congruence clause
 //! (equal addresses imply equal bytes), which together is Ackermann's reduction of the array theory.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
-use rustsat::solvers::{ControlSignal, LimitConflicts, Solve, SolveIncremental, SolverResult, Terminate};
-use rustsat::types::{Clause, Lit, TernaryVal};
+use rustsat::solvers::{
+    ControlSignal, GetInternalStats, LimitConflicts, Solve, SolveIncremental, SolverResult, Terminate,
+};
+use rustsat::types::{Lit, TernaryVal, Var};
 use rustsat_cadical::CaDiCaL;
 
 pub use super::model::{Model, children};
+use crate::options::Budget;
 use crate::term::{MemId, Node, TermId, Terms, VarId, mask};
 
 /// Answer of the solver to "can all these be true at once?".
@@ -41,19 +45,47 @@ const ASKED: u32 = 64;
 const MOST_CLAUSES: usize = 8_000_000;
 /// Clauses between two looks at the clock.
 const AT_A_TIME: usize = 1 << 16;
+/// Work that a conflict takes ([`Budget`]).
+const OF_A_CONFLICT: u64 = 100;
+
+/// The clauses of a query. The solver gets them together, with the number of their variables: told of one variable after the other, it
+/// would make room for each anew.
+#[derive(Default)]
+struct Clauses {
+    literals: Vec<Lit>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Clauses {
+    fn push(&mut self, ls: &[L]) {
+        self.literals.extend(ls.iter().map(|l| literal(*l)));
+        self.ends.push(self.literals.len());
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[Lit]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.literals[start..*end])
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+}
 
 /// One query being built. Terms are asserted, then solved once.
 pub struct Blaster<'t> {
     terms: &'t mut Terms,
-    sat: CaDiCaL<'static, 'static>,
-    next: i32,
-    bits: FxHashMap<TermId, Vec<L>>,
+    /// The variable made last; they count from 1.
+    next: L,
+    bits: FxHashMap<TermId, Rc<[L]>>,
     ands: FxHashMap<(L, L), L>,
     xors: FxHashMap<(L, L), L>,
     selects: FxHashMap<MemId, Vec<(TermId, TermId)>>,
     vars: Vec<(VarId, TermId)>,
-    clauses: usize,
+    clauses: Clauses,
     deadline: Option<Instant>,
+    budget: Option<Budget>,
     /// It became too large, or the time was up: what is made from now on means nothing, and the answer is [`Answer::Unknown`].
     given_up: bool,
 }
@@ -63,26 +95,30 @@ impl<'t> Blaster<'t> {
     pub fn new(terms: &'t mut Terms, deadline: Option<Instant>) -> Blaster<'t> {
         let mut b = Blaster {
             terms,
-            sat: CaDiCaL::default(),
-            next: 1,
+            next: TRUE,
             bits: FxHashMap::default(),
             ands: FxHashMap::default(),
             xors: FxHashMap::default(),
             selects: FxHashMap::default(),
             vars: Vec::new(),
-            clauses: 0,
+            clauses: Clauses::default(),
             deadline,
+            budget: None,
             given_up: false,
         };
-        // The queries are many and small: preprocessing costs more than it saves.
-        let _ = b.sat.set_configuration(rustsat_cadical::Config::Plain);
         b.clause(&[TRUE]);
         b
     }
 
+    /// The same, with what may be done at all.
+    #[must_use]
+    pub(crate) fn within(self, budget: Option<Budget>) -> Blaster<'t> {
+        Blaster { budget, ..self }
+    }
+
     /// How many clauses it has so far.
     pub fn clauses(&self) -> usize {
-        self.clauses
+        self.clauses.len()
     }
 
     /// Requires a truth value.
@@ -92,14 +128,18 @@ impl<'t> Blaster<'t> {
     }
 
     /// Solves what was asserted, within a number of conflicts.
-    pub fn solve(mut self, conflicts: u32) -> Answer {
-        self.stop_at_deadline();
-        if self.given_up || self.sat.limit_conflicts(Some(conflicts)).is_err() {
+    pub fn solve(self, conflicts: u32) -> Answer {
+        let Some(mut sat) = self.solver() else { return Answer::Unknown };
+        let affordable = self.budget.as_ref().map_or(u64::MAX, |b| b.left() / OF_A_CONFLICT);
+        let conflicts = u32::try_from(affordable).map_or(conflicts, |most| most.min(conflicts));
+        if sat.limit_conflicts(Some(conflicts)).is_err() {
             return Answer::Unknown;
         }
-        match self.sat.solve() {
+        let answer = sat.solve();
+        self.spend(sat.conflicts() as u64 * OF_A_CONFLICT);
+        match answer {
             Ok(SolverResult::Unsat) => Answer::Unsat,
-            Ok(SolverResult::Sat) => Answer::Sat(self.model()),
+            Ok(SolverResult::Sat) => Answer::Sat(self.model(&sat)),
             _ => Answer::Unknown,
         }
     }
@@ -107,34 +147,45 @@ impl<'t> Blaster<'t> {
     /// The same with wishes, the dearest first: where they contradict each other, or what was asserted, the last ones of those that do
     /// are left out.
     pub fn solve_with(mut self, wishes: &[TermId], conflicts: u32) -> Answer {
-        self.stop_at_deadline();
         let mut held: Vec<L> = wishes.iter().map(|t| self.blast(*t)[0]).filter(|l| *l != FALSE).collect();
-        if self.given_up {
-            return Answer::Unknown;
-        }
+        let Some(mut sat) = self.solver() else { return Answer::Unknown };
         for _ in 0..=wishes.len() {
             let assumed: Vec<Lit> = held.iter().map(|l| literal(*l)).collect();
-            if self.sat.limit_conflicts(Some(conflicts)).is_err() {
+            if sat.limit_conflicts(Some(conflicts)).is_err() {
                 return Answer::Unknown;
             }
-            match self.sat.solve_assumps(&assumed) {
-                Ok(SolverResult::Sat) => return Answer::Sat(self.model()),
+            match sat.solve_assumps(&assumed) {
+                Ok(SolverResult::Sat) => return Answer::Sat(self.model(&sat)),
                 Ok(SolverResult::Unsat) => {}
                 _ => return Answer::Unknown,
             }
-            let Ok(core) = self.sat.core() else { return Answer::Unknown };
+            let Ok(core) = sat.core() else { return Answer::Unknown };
             let Some(last) = assumed.iter().rposition(|l| core.contains(&!*l)) else { return Answer::Unsat };
             held.remove(last);
         }
         Answer::Unknown
     }
 
-    /// What the solver is asked from now on ends at the deadline.
-    fn stop_at_deadline(&mut self) {
+    /// A solver that has been told all clauses, and ends at the deadline; `None` where the query was given up, or memory is short.
+    fn solver(&self) -> Option<CaDiCaL<'static, 'static>> {
+        if self.given_up {
+            return None;
+        }
+        let mut sat = CaDiCaL::default();
+        // The queries are many and small: preprocessing costs more than it saves.
+        sat.set_configuration(rustsat_cadical::Config::Plain).ok()?;
+        sat.reserve(Var::new(self.next.unsigned_abs() - 1)).ok()?;
+        self.spend((self.clauses.len() % AT_A_TIME) as u64);
+        for (i, clause) in self.clauses.iter().enumerate() {
+            if i.is_multiple_of(AT_A_TIME) && self.is_over() {
+                return None;
+            }
+            sat.add_clause_ref(clause).ok()?;
+        }
         if let Some(deadline) = self.deadline {
             // The solver asks more often than it is worth looking at the clock.
             let mut asked = 0u32;
-            self.sat.attach_terminator(move || {
+            sat.attach_terminator(move || {
                 asked = asked.wrapping_add(1);
                 match asked.is_multiple_of(ASKED) && Instant::now() >= deadline {
                     true => ControlSignal::Terminate,
@@ -142,11 +193,12 @@ impl<'t> Blaster<'t> {
                 }
             });
         }
+        Some(sat)
     }
 
-    fn model(&self) -> Model {
-        let value =
-            |bits: &[L]| -> u64 { bits.iter().enumerate().fold(0, |v, (i, l)| v | u64::from(self.holds(*l)) << i) };
+    fn model(&self, sat: &CaDiCaL<'_, '_>) -> Model {
+        let holds = |l: L| matches!(sat.lit_val(literal(l)), Ok(TernaryVal::True));
+        let value = |bits: &[L]| -> u64 { bits.iter().enumerate().fold(0, |v, (i, l)| v | u64::from(holds(*l)) << i) };
         let mut m = Model::default();
         for (v, t) in &self.vars {
             m.vars.insert(*v, value(&self.bits[t]));
@@ -160,25 +212,25 @@ impl<'t> Blaster<'t> {
         m
     }
 
-    fn holds(&self, l: L) -> bool {
-        matches!(self.sat.lit_val(literal(l)), Ok(TernaryVal::True))
-    }
-
     fn clause(&mut self, ls: &[L]) {
         if self.given_up {
             return;
         }
-        self.clauses += 1;
-        if self.clauses.is_multiple_of(AT_A_TIME) {
-            self.given_up |= self.clauses >= MOST_CLAUSES || self.is_over();
+        self.clauses.push(ls);
+        if self.clauses.len().is_multiple_of(AT_A_TIME) {
+            self.spend(AT_A_TIME as u64);
+            self.given_up |= self.clauses.len() >= MOST_CLAUSES || self.is_over();
         }
-        let c: Clause = ls.iter().map(|l| literal(*l)).collect();
-        // An out-of-memory error inside the solver surfaces as an interrupted solve.
-        let _ = self.sat.add_clause(c);
     }
 
     fn is_over(&self) -> bool {
-        self.deadline.is_some_and(|d| Instant::now() >= d)
+        self.deadline.is_some_and(|d| Instant::now() >= d) || self.budget.as_ref().is_some_and(Budget::is_spent)
+    }
+
+    fn spend(&self, units: u64) {
+        if let Some(budget) = &self.budget {
+            budget.spend(units);
+        }
     }
 
     fn fresh(&mut self) -> L {
@@ -374,7 +426,7 @@ impl<'t> Blaster<'t> {
     }
 
     /// The literals of `t`, least significant first.
-    fn blast(&mut self, t: TermId) -> Vec<L> {
+    fn blast(&mut self, t: TermId) -> Rc<[L]> {
         if let Some(v) = self.bits.get(&t) {
             return v.clone();
         }
@@ -397,14 +449,14 @@ impl<'t> Blaster<'t> {
             if stack.len() == before {
                 let v = self.blast_node(t, &node);
                 debug_assert_eq!(v.len() as u32, self.terms.width(t));
-                self.bits.insert(t, v);
+                self.bits.insert(t, v.into());
                 if let Node::Select(m, a) = node {
                     self.congruence(m, a, t);
                 }
                 stack.pop();
             }
         }
-        self.bits.get(&t).cloned().unwrap_or_else(|| vec![FALSE; self.terms.width(t) as usize])
+        self.bits.get(&t).cloned().unwrap_or_else(|| vec![FALSE; self.terms.width(t) as usize].into())
     }
 
     /// Equal addresses hold equal bytes.
@@ -475,17 +527,17 @@ impl<'t> Blaster<'t> {
                 let sign = a[a.len() - 1];
                 self.shift(&a, &b, false, sign)
             }
-            Node::Concat(ps) => ps.iter().flat_map(|p| self.bits[p].clone()).collect(),
+            Node::Concat(ps) => ps.iter().flat_map(|p| self.bits[p].iter().copied()).collect(),
             Node::Extract(a, lo) => self.bits[a][*lo as usize..(*lo + w) as usize].to_vec(),
             Node::SExt(a) => {
-                let mut v = get(self, a);
+                let mut v = self.bits[a].to_vec();
                 let sign = v[v.len() - 1];
                 v.resize(w as usize, sign);
                 v
             }
             Node::Ite(c, a, b) => {
                 let (c, a, b) = (get(self, c)[0], get(self, a), get(self, b));
-                a.iter().zip(&b).map(|(x, y)| self.mux(c, *x, *y)).collect()
+                a.iter().zip(b.iter()).map(|(x, y)| self.mux(c, *x, *y)).collect()
             }
             Node::Eq(a, b) => {
                 let (a, b) = (get(self, a), get(self, b));
@@ -496,7 +548,7 @@ impl<'t> Blaster<'t> {
                 vec![self.less(&a, &b)]
             }
             Node::Slt(a, b) => {
-                let (mut a, mut b) = (get(self, a), get(self, b));
+                let (mut a, mut b) = (self.bits[a].to_vec(), self.bits[b].to_vec());
                 let top = a.len() - 1;
                 a[top] = -a[top];
                 b[top] = -b[top];
@@ -516,6 +568,6 @@ impl<'t> Blaster<'t> {
 
     fn bitwise(&mut self, a: &TermId, b: &TermId, f: fn(&mut Self, L, L) -> L) -> Vec<L> {
         let (a, b) = (self.bits[a].clone(), self.bits[b].clone());
-        a.iter().zip(&b).map(|(x, y)| f(self, *x, *y)).collect()
+        a.iter().zip(b.iter()).map(|(x, y)| f(self, *x, *y)).collect()
     }
 }

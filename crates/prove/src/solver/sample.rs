@@ -12,12 +12,14 @@ pub struct Sample {
     /// Whether bytes that the model says nothing of are zero.
     zero: bool,
     memo: FxHashMap<TermId, u64>,
+    /// How many terms have been evaluated.
+    pub(crate) evaluated: u64,
 }
 
 impl Sample {
     /// The assignment with this number; every third has small numbers only.
     pub fn new(seed: u64) -> Sample {
-        Sample { seed, model: Model::default(), zero: false, memo: FxHashMap::default() }
+        Sample { seed, model: Model::default(), zero: false, memo: FxHashMap::default(), evaluated: 0 }
     }
 
     /// The same with these variables, or all memory, as in `model`: zero where that says nothing.
@@ -33,12 +35,12 @@ impl Sample {
 
     /// This model, with zeros for the bytes that it says nothing of.
     pub(crate) fn of(model: Model) -> Sample {
-        Sample { seed: 0, model, zero: true, memo: FxHashMap::default() }
+        Sample { seed: 0, model, zero: true, memo: FxHashMap::default(), evaluated: 0 }
     }
 
     /// This assignment, to be changed.
     pub(crate) fn copied(&self) -> Sample {
-        Sample { model: self.model.clone(), memo: FxHashMap::default(), ..*self }
+        Sample { model: self.model.clone(), memo: FxHashMap::default(), evaluated: 0, ..*self }
     }
 
     /// Forgets the values of terms, since variables or bytes have changed.
@@ -77,6 +79,7 @@ impl Sample {
                 _ => {}
             }
             self.model.eval_memo(terms, t, &mut self.memo);
+            self.evaluated += 1;
             todo.pop();
         }
         self.memo[&t]

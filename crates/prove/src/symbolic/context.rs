@@ -9,6 +9,7 @@ mod events;
 mod provenance;
 mod questions;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use bpf_facts::Num;
@@ -16,13 +17,15 @@ use bpf_isa::{Call, Insn};
 use bpf_program::ByteOrder;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::options::{Limits, Options, Stats};
+use crate::options::{Budget, Limits, Options, Stats};
 use crate::solver::assignments::Assignments;
 use crate::solver::smt::Recorder;
 use crate::symbolic::history::{COPIED, Event, EventKind};
 use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::{Node, TermId, Terms, VarId};
 
+/// Work that beginning a proof takes ([`Budget`]).
+const OF_A_CONTEXT: u64 = 100;
 /// Rounds in which a random assignment is made one that fits.
 const REPAIRS: usize = 8;
 
@@ -103,6 +106,10 @@ pub struct Context {
     pub lookups_repeated: bool,
     /// Limits.
     pub limits: Limits,
+    /// Work for this proof and others.
+    budget: Option<Budget>,
+    /// How much of the terms' work it has been told of.
+    told: Cell<u64>,
     /// Sees every query with its answer.
     pub recorder: Option<Recorder>,
     /// Counters.
@@ -165,6 +172,8 @@ impl Context {
             merge_lookups: false,
             lookups_repeated: false,
             limits,
+            budget: None,
+            told: Cell::new(0),
             recorder: None,
             stats: Stats::default(),
             region_memo: FxHashMap::default(),
@@ -180,8 +189,10 @@ impl Context {
 
     /// An empty context for a proof with these options.
     pub fn of(options: &Options) -> Context {
-        let Options { limits, switches, recorder, constant_calls, .. } = options;
+        let Options { limits, budget, switches, recorder, constant_calls, .. } = options;
         let mut cx = Context::new(*limits);
+        cx.budget.clone_from(budget);
+        cx.spend(OF_A_CONTEXT);
         cx.constant_calls.clone_from(constant_calls);
         cx.one_memory = !switches.regions;
         cx.one_map = !switches.maps;
@@ -200,9 +211,24 @@ impl Context {
         matches!(insn, Insn::Call(Call::Helper(id)) if self.constant_calls.contains(id))
     }
 
-    /// Whether the work limit is spent.
+    /// Whether the time or the work is over.
     pub fn exhausted(&self) -> bool {
-        self.terms.work() > self.limits.work || self.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d)
+        self.tell();
+        self.terms.work() > self.limits.work
+            || self.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d)
+            || self.budget.as_ref().is_some_and(Budget::is_spent)
+    }
+
+    /// Takes from what all proofs may do what has been done to the terms since.
+    fn tell(&self) {
+        let work = self.terms.work();
+        self.spend(work - self.told.replace(work));
+    }
+
+    fn spend(&self, units: u64) {
+        if let Some(budget) = &self.budget {
+            budget.spend(units);
+        }
     }
 
     /// The variable for `key`, made at first use with this width and meaning.

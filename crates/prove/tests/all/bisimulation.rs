@@ -3,7 +3,7 @@
 
 use bpf_facts::{Env, MapInfo};
 use bpf_program::ProgKind;
-use bpf_prove::{Options, Verdict, functions};
+use bpf_prove::{Budget, Options, Verdict, functions};
 use bpf_testgen::listing::function;
 
 fn verdict_of(kind: ProgKind, old: &str, new: &str) -> Verdict {
@@ -401,4 +401,27 @@ fn a_slot_that_holds_something_else_is_stored() {
     // A helper writes there (`probe_read`).
     let written = "r1 = r10\nr1 += -8\nr2 = 8\nr3 = 0\ncall 4\n";
     not_equal(&stores_in_a_loop("", &format!("{written}*(u64 *)(r10 - 8) = r6")), &stores_in_a_loop("", written));
+}
+
+/// A product in two orders of its parts, which the solver has to settle, and a call before and behind it.
+#[test]
+fn a_proof_ends_where_its_budget_does_the_same_each_time() {
+    let with = |sum: &str| format!("r6 = *(u32 *)(r1 + 12)\ncall 5\nr7 = r0\n{sum}\ncall 5\nr0 = r8\nexit");
+    let old = function(ProgKind::Xdp, &with("r8 = r6\nr8 &= r7\nr9 = r6\nr9 |= r7\nr8 += r9"));
+    let new = function(ProgKind::Xdp, &with("r8 = r6\nr8 += r7"));
+    let with_budget = |units: u64| {
+        let budget = Budget::new(units);
+        let options = Options { budget: Some(budget.clone()), ..Options::default() };
+        let (verdict, _) = functions(&old, &new, &Env::empty(), &options);
+        assert_eq!(options.is_over(), budget.left() == 0);
+        (verdict.is_equal(), units - budget.left())
+    };
+    let most = 1 << 40;
+    let (is_equal, needed) = with_budget(most);
+    assert!(is_equal && needed > 100, "{needed}");
+    assert_eq!(with_budget(most), (true, needed));
+    assert_eq!(with_budget(needed + 1), (true, needed));
+    for units in [0, needed / 10, needed / 2] {
+        assert_eq!(with_budget(units), (false, units), "of {needed}");
+    }
 }

@@ -8,6 +8,9 @@ use crate::solver::sample::Sample;
 use crate::solver::smt::{Query, Status};
 use crate::term::{Node, TermId, VarId};
 
+/// Terms that are evaluated for a unit of work ([`crate::options::Budget`]).
+const EVALUATED: u64 = 2;
+
 impl Context {
     /// Up to `n` assignments in which all that is assumed holds. Random ones, if there are; else such as are random
     /// where nothing is assumed, and those of one case elsewhere.
@@ -155,11 +158,14 @@ impl Context {
     fn decide(&mut self, guard: TermId, some: TermId, lemmas: &[TermId]) -> SatResult {
         let demands: Vec<TermId> =
             [guard, some].into_iter().chain(self.assumptions.iter().chain(lemmas).copied()).collect();
-        if let Some(model) = self.assignments.meet(&self.terms, &demands) {
+        let met = self.assignments.meet(&self.terms, &demands);
+        let evaluated = self.assignments.evaluated();
+        self.spend(evaluated / EVALUATED);
+        if let Some(model) = met {
             return SatResult::Sat(model);
         }
         self.stats.sat_calls += 1;
-        let mut b = Blaster::new(&mut self.terms, self.limits.deadline);
+        let mut b = Blaster::new(&mut self.terms, self.limits.deadline).within(self.budget.clone());
         for d in &demands {
             b.assert(*d);
         }
