@@ -88,8 +88,8 @@ The rules run first (-O1), then global passes on an SSA form of each function; w
 left of the time goes into a search for what no rule finds. It ends when a round has brought nothing (-O2,
 which takes a second or so), when three have (-O3), or when nothing is open (-O4, which --time-limit alone
 stands for, too); what it learns is kept (--cache), so that the next run is quick. The same --seed gives the
-same bytes, as long as no time ends anything: the limit, a function's share of it for global passes (a quarter, or half,
-of what is left), or the second, or third of that share, for the proof of one of their steps.
+same bytes, as long as no time ends anything: the limit (half of it for global passes); beyond 1,000 slots, or -O2, a function's
+share of that (a quarter, or half, of what is left); beyond -O2 the second, or third of that share, for the proof of one step.
 For the same bytes on every machine there is `--rounds N`, without global passes: N rounds of search,
 each a fixed amount of work (about a second of one processor), whatever the speed of the machine and
 --jobs. The JSON report says how many rounds there were (`search.rounds`) and what ended them

@@ -19,6 +19,7 @@
 mod checked;
 mod elsewhere;
 mod growth;
+mod proofs;
 mod settle;
 mod whole;
 mod work;
@@ -38,7 +39,7 @@ use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, Loader, ObjectVerdict, P
 use bpf_object::{FuncId, Object, ObjectError, WriteOptions};
 use bpf_passes::Settings;
 use bpf_program::Function;
-use bpf_prove::{Budget, Limits, Options as ProofOptions};
+use bpf_prove::Options as ProofOptions;
 use rustc_hash::FxHashSet;
 
 use checked::{Checked, Original};
@@ -71,11 +72,6 @@ pub(crate) const MADE_OTHERWISE: &str = "it is taken, but the kernel makes somet
 /// What a function is told of which the verifier leaves something else.
 const RUNS_OTHERWISE: &str =
     "it is taken, but with other branches decided or other code for calls, and what then runs is not proven equal";
-
-/// How many proofs, one after the other, find time before the gate's deadline: few need any, and what is not proven is bisected.
-const PROOFS: f64 = 4.0;
-/// Work for the proofs about one program, in a run that is to end soon.
-const SHORT_PROOFS: u64 = 300_000;
 
 /// What to compare with.
 pub(crate) struct Gate {
@@ -205,8 +201,7 @@ impl Gate {
             Goal::Verifier => Growth::NONE,
             _ => Growth::of(options),
         };
-        let work = options.is_short().then_some(SHORT_PROOFS);
-        let mut gate = Gate { run_maps, may_grow, whole, work, ..gate };
+        let mut gate = Gate { run_maps, may_grow, whole, work: proofs::work(options), ..gate };
         let first_verdict = |bytes: &Vec<u8>| (gate.judge)(bytes, &|_, _| Question::AsDefined, first).ok();
         gate.first = options.original.as_deref().and_then(first_verdict);
         let others = gate.not_looked_at(&module.object);
@@ -461,19 +456,12 @@ impl Gate {
         if written.functions().len() != module.object.functions().len() {
             return false;
         }
-        let limits = Limits { deadline: self.for_a_proof(), ..Limits::default() };
-        let options = ProofOptions { limits, budget: self.work.map(Budget::new), ..ProofOptions::default() };
+        let options = proofs::options(self.deadline.get(), self.work);
         let pairs = Written { module, written, options, facts: &self.facts };
         match is_refused {
             true => decided::runs_as_loaded(written, new, &pairs),
             false => decided::run_as_one_program((&module.object, old), (written, new), &pairs),
         }
-    }
-
-    /// When a proof that the gate needs has to end.
-    fn for_a_proof(&self) -> Option<Instant> {
-        let now = Instant::now();
-        self.deadline.get().map(|end| now + end.saturating_duration_since(now).div_f64(PROOFS))
     }
 
     /// Asks `bpf_check` about those of these programs that it judges.

@@ -47,6 +47,10 @@ const SHARE: u32 = 4;
 /// The same of a function that no other waits for.
 const SHARE_ALONE: u32 = 2;
 
+/// Slots of all functions together up to which, in a run that is to end soon, nobody has to be kept from taking others' time: then only
+/// work ends what is done, and one seed gives one result.
+const ORDINARY: usize = 1000;
+
 /// How long global passes may work on one function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
@@ -59,11 +63,15 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Where so many functions are to be worked on.
-    pub(crate) fn of(options: &Options, functions: usize) -> Patience {
+    /// Where functions of so many slots are to be worked on.
+    pub(crate) fn of(options: &Options, slots: impl Iterator<Item = usize>) -> Patience {
+        let (functions, slots) = slots.fold((0, 0), |(n, sum), slots| (n + 1, sum + slots));
         let share = if functions <= options.jobs { SHARE_ALONE } else { SHARE };
         match options.is_short() {
-            true => Patience { work: Some(SHORT_STEP), share, cuts: 2 },
+            true => {
+                let share = if slots <= ORDINARY { 1 } else { share };
+                Patience { work: Some(SHORT_STEP), share, cuts: 2 }
+            }
             false => Patience { work: None, share, cuts: usize::MAX },
         }
     }
@@ -318,7 +326,7 @@ struct Proving<'a, 'e> {
     /// Functions of which it is known what they cost: several ways lead to one.
     costs: &'a mut Vec<(Function, usize)>,
     local: &'a mut Local<'e>,
-    /// Proofs that time has ended.
+    /// Proofs that time, or their budget, has ended.
     cuts: usize,
 }
 
@@ -330,9 +338,11 @@ impl Proving<'_, '_> {
 
     fn proves(&mut self, old: &Function, new: &Function) -> bool {
         let now = Instant::now();
-        let step = self.end.map_or(STEP, |e| (e.saturating_duration_since(now) / STEPS).max(STEP));
-        let deadline = [now.checked_add(step), self.end].into_iter().flatten().min();
+        let step = || self.end.map_or(STEP, |e| (e.saturating_duration_since(now) / STEPS).max(STEP));
         let budget = self.patience.work.map(Budget::new);
+        // What a budget ends is not to be ended by the clock.
+        let own = if budget.is_none() { now.checked_add(step()) } else { None };
+        let deadline = [own, self.end].into_iter().flatten().min();
         let options = ProofOptions { budget, ..self.local.settings.proof_options(deadline) };
         let is_equal = functions(old, new, self.local.env, &options).0.is_equal();
         if is_equal {
@@ -450,6 +460,18 @@ mod tests {
     }
 
     #[test]
+    fn in_a_short_run_of_an_ordinary_object_work_ends_proofs_and_no_clock() {
+        let patience = |level, slots: &[usize]| {
+            let p = Patience::of(&Options::default().at_level(level), slots.iter().copied());
+            (p.work.is_some(), p.share)
+        };
+        assert_eq!(patience(2, &[400, ORDINARY - 400]), (true, 1));
+        assert_eq!(patience(2, &[400, ORDINARY]), (true, SHARE));
+        assert_eq!(patience(2, &[2 * ORDINARY]), (true, SHARE_ALONE));
+        assert_eq!(patience(4, &[400]), (false, SHARE_ALONE));
+    }
+
+    #[test]
     fn what_is_not_proven_is_no_start() {
         let module = module(include_bytes!("../../../examples/globals.o"));
         let settings = Settings::default();
@@ -463,7 +485,7 @@ mod tests {
                     &Derivation::new(f.clone()),
                     env,
                     &passes,
-                    Patience::of(&Options::default(), 1),
+                    Patience::of(&Options::default(), std::iter::once(1)),
                     &settings,
                 )
                 .0
@@ -492,7 +514,7 @@ mod tests {
         let soon = Some(Instant::now() + Duration::from_secs(60));
         let settings = Settings { deadline: soon, ..Settings::default() };
         let f = module.graphs[0].as_ref().expect("a graph");
-        let patience = Patience::of(&Options::default(), 1);
+        let patience = Patience::of(&Options::default(), std::iter::once(1));
         let find =
             |env: &Env<'_>| Start::find(&Derivation::new(f.clone()), env, &bpf_ssa::all_passes(), patience, &settings);
         module.with_env(find).0.map(|(start, _)| start)
@@ -524,7 +546,12 @@ mod tests {
         let mut starts = 0;
         for id in 0..module.graphs.len() {
             let mut c = Candidate::new(&module, id);
-            c.run_global(&module, &settings, &bpf_ssa::all_passes(), Patience::of(&Options::default(), 1));
+            c.run_global(
+                &module,
+                &settings,
+                &bpf_ssa::all_passes(),
+                Patience::of(&Options::default(), std::iter::once(1)),
+            );
             let Some(plain) = c.without_global(&module, &settings) else { continue };
             starts += 1;
             assert!(c.report.slots_after < plain.report.slots_after);

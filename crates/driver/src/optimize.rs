@@ -143,7 +143,8 @@ fn once(
                 let settings = Settings { deadline: settings.deadline.map(half), ..settings.clone() };
                 let is_idle = |c: &Candidate| twins.all_of(c.id, |id| not_judged.contains_key(&id));
                 let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && !c.timed_out && !is_idle(c);
-                let patience = Patience::of(options, candidates.iter().filter(|c| wanted(c)).count());
+                let slots = candidates.iter().filter(|c| wanted(c)).map(|c| c.report.slots_before);
+                let patience = Patience::of(options, slots);
                 watched(observer, &stop, || {
                     each_candidate(&mut candidates, &module, &settings, options.jobs, wanted, |c| {
                         passes.global(c, &settings, &global, patience);

@@ -381,6 +381,10 @@ impl Contest<'_> {
             // What is looked at before has left something there.
             self.loaded.fill(&fillings).map_err(TimingError::Maps)?;
             let Some(of_one) = (!one.is_empty()).then(|| self.times(name, kind, &one)).flatten() else { continue };
+            // Where there was no time for all loads of one, the others say more without it.
+            if times.first().zip(of_one.first()).is_some_and(|(all, of_one)| of_one.len() < all.len()) {
+                continue;
+            }
             chosen.extend(one);
             match times.is_empty() {
                 true => times = of_one,

@@ -220,24 +220,26 @@ impl Bits {
     fn clear(&mut self, i: usize) {
         self.0[i / 64] &= !(1 << (i % 64));
     }
-    fn has(&self, i: usize) -> bool {
-        self.0[i / 64] >> (i % 64) & 1 == 1
-    }
     fn add(&mut self, o: &Bits) {
         self.0.iter_mut().zip(&o.0).for_each(|(a, b)| *a |= b);
     }
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(w, bits)| {
-            let mut rest = *bits;
-            std::iter::from_fn(move || {
-                (rest != 0).then(|| {
-                    let n = rest.trailing_zeros() as usize;
-                    rest &= rest - 1;
-                    w * 64 + n
-                })
+        numbers(&self.0)
+    }
+}
+
+/// The numbers in a set.
+fn numbers(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
+    words.iter().enumerate().flat_map(|(w, bits)| {
+        let mut rest = *bits;
+        std::iter::from_fn(move || {
+            (rest != 0).then(|| {
+                let n = rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                w * 64 + n
             })
         })
-    }
+    })
 }
 
 /// Which register each node has.
@@ -253,20 +255,21 @@ impl Allocation {
     }
 }
 
-/// What is needed at the same time as what.
+/// What is needed at the same time as what: a square of bits, since it is copied for every try.
 #[derive(Clone, Debug)]
 pub(crate) struct Conflicts {
-    rows: Vec<Bits>,
+    /// Words of a row.
+    width: usize,
+    rows: Vec<u64>,
 }
 
 impl Conflicts {
     pub(crate) fn of(units: &Units) -> Conflicts {
-        let mut c = Conflicts { rows: vec![Bits::new(units.nodes); units.nodes] };
+        let width = units.nodes.div_ceil(64);
+        let mut c = Conflicts { width, rows: vec![0; width * units.nodes] };
         for a in 0..FIXED {
             for b in 0..FIXED {
-                if a != b {
-                    c.rows[a].set(b);
-                }
+                c.add(a, b);
             }
         }
         for u in 0..units.units.len() {
@@ -310,7 +313,7 @@ impl Conflicts {
         let is_crowd = |live: &Bits| {
             let mut crowd: Vec<usize> = vec![];
             for n in live.iter() {
-                if crowd.iter().all(|m| self.rows[*m].has(n)) {
+                if crowd.iter().all(|m| self.has(*m, n)) {
                     crowd.push(n);
                 }
             }
@@ -339,20 +342,36 @@ impl Conflicts {
         false
     }
 
+    /// What a node is in conflict with.
+    fn of_node(&self, n: usize) -> &[u64] {
+        &self.rows[n * self.width..][..self.width]
+    }
+
+    fn has(&self, a: usize, b: usize) -> bool {
+        self.rows[a * self.width + b / 64] >> (b % 64) & 1 == 1
+    }
+
+    fn count(&self, n: usize) -> usize {
+        self.of_node(n).iter().map(|w| w.count_ones() as usize).sum()
+    }
+
     fn add(&mut self, a: usize, b: usize) {
         if a != b {
-            self.rows[a].set(b);
-            self.rows[b].set(a);
+            self.rows[a * self.width + b / 64] |= 1 << (b % 64);
+            self.rows[b * self.width + a / 64] |= 1 << (a % 64);
         }
     }
 
     fn join(&mut self, into: usize, gone: usize) {
-        let row = self.rows[gone].clone();
-        for n in row.iter() {
-            self.rows[n].clear(gone);
-            self.add(into, n);
+        for word in 0..self.width {
+            let mut rest = std::mem::take(&mut self.rows[gone * self.width + word]);
+            while rest != 0 {
+                let n = word * 64 + rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                self.rows[n * self.width + gone / 64] &= !(1 << (gone % 64));
+                self.add(into, n);
+            }
         }
-        self.rows[gone] = Bits::new(self.rows.len());
     }
 }
 
@@ -392,10 +411,8 @@ pub(crate) fn allocate(units: &Units, conflicts: &Conflicts, homes: &[Option<Reg
             Err(class) => {
                 let before = apart.len();
                 // The one with most conflicts of its own.
-                let worst = class
-                    .iter()
-                    .filter(|n| **n >= FIXED && !apart.contains(n))
-                    .max_by_key(|n| conflicts.rows[**n].iter().count());
+                let worst =
+                    class.iter().filter(|n| **n >= FIXED && !apart.contains(n)).max_by_key(|n| conflicts.count(**n));
                 apart.extend(worst);
                 if apart.len() == before {
                     return None;
@@ -424,6 +441,41 @@ fn shuffle<T>(list: &mut [T], order: u64) {
     }
 }
 
+/// Nodes that are joined, as lists.
+struct Classes {
+    leader: Vec<usize>,
+    /// Behind each node the next of its class; itself, where it is the last one.
+    next: Vec<usize>,
+    /// By leader.
+    last: Vec<usize>,
+}
+
+impl Classes {
+    /// Each node alone.
+    fn new(n: usize) -> Classes {
+        let alone: Vec<usize> = (0..n).collect();
+        Classes { leader: alone.clone(), next: alone.clone(), last: alone }
+    }
+
+    /// The nodes of a leader, which is the first of them; of what is no leader, some of its class.
+    fn members(&self, leader: usize) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(Some(leader), |m| Some(self.next[*m]).filter(|next| next != m))
+    }
+
+    fn join(&mut self, into: usize, gone: usize) {
+        let mut member = gone;
+        loop {
+            self.leader[member] = into;
+            match self.next[member] {
+                next if next == member => break,
+                next => member = next,
+            }
+        }
+        self.next[self.last[into]] = gone;
+        self.last[into] = member;
+    }
+}
+
 /// Joins and colours; or the joined registers for which no colour was left.
 fn colour(
     units: &Units,
@@ -435,39 +487,37 @@ fn colour(
 ) -> Result<Allocation, Vec<usize>> {
     let n = units.nodes;
     let mut c = conflicts.clone();
-    let mut leader: Vec<usize> = (0..n).collect();
-    let mut members: Vec<Vec<usize>> = (0..n).map(|i| vec![i]).collect();
+    let mut classes = Classes::new(n);
     let mut unjoined = Vec::new();
     for &(d, s) in moves {
         if apart.contains(&d) || apart.contains(&s) {
             unjoined.push((d, s));
             continue;
         }
-        let (a, b) = (leader[d], leader[s]);
+        let (a, b) = (classes.leader[d], classes.leader[s]);
         if a == b {
             continue;
         }
         let moves_away = aim == Aim::Homes && {
-            let home = |class: &[usize]| {
-                class.iter().find_map(|m| if *m < FIXED { Reg::new(*m as u8) } else { homes[m - FIXED] })
+            let home = |class: usize| {
+                let mut all = classes.members(class);
+                all.find_map(|m| if m < FIXED { Reg::new(m as u8) } else { homes[m - FIXED] })
             };
-            matches!((home(&members[a]), home(&members[b])), (Some(x), Some(y)) if x != y)
+            matches!((home(a), home(b)), (Some(x), Some(y)) if x != y)
         };
-        if c.rows[a].has(b) || a < FIXED && b < FIXED || moves_away {
+        if c.has(a, b) || a < FIXED && b < FIXED || moves_away {
             unjoined.push((d, s));
             continue;
         }
         let (into, gone) = if b < FIXED { (b, a) } else { (a, b) };
         c.join(into, gone);
-        let moved = std::mem::take(&mut members[gone]);
-        moved.iter().for_each(|m| leader[*m] = into);
-        members[into].extend(moved);
+        classes.join(into, gone);
     }
     // Simplify: the one with fewest neighbours left goes first, and is coloured last.
-    let mut degree: Vec<usize> = (0..n).map(|i| c.rows[i].iter().count()).collect();
+    let mut degree: Vec<usize> = (0..n).map(|i| c.count(i)).collect();
     let most = degree.iter().max().copied().unwrap_or(0);
     let mut by_degree: Vec<Vec<usize>> = vec![vec![]; most + 1];
-    (FIXED..n).filter(|i| leader[*i] == *i).for_each(|i| by_degree[degree[i]].push(i));
+    (FIXED..n).filter(|i| classes.leader[*i] == *i).for_each(|i| by_degree[degree[i]].push(i));
     let mut gone = vec![false; n];
     let mut stack = Vec::with_capacity(n);
     let mut least = 0;
@@ -481,7 +531,7 @@ fn colour(
         }
         gone[node] = true;
         stack.push(node);
-        for m in c.rows[node].iter().filter(|m| *m >= FIXED && !gone[*m]) {
+        for m in numbers(c.of_node(node)).filter(|m| *m >= FIXED && !gone[*m]) {
             degree[m] -= 1;
             by_degree[degree[m]].push(m);
             least = least.min(degree[m]);
@@ -489,44 +539,46 @@ fn colour(
     }
     let mut partners_of: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
     for (d, s) in &unjoined {
-        let (a, b) = (leader[*d], leader[*s]);
+        let (a, b) = (classes.leader[*d], classes.leader[*s]);
         partners_of.entry(a).or_default().push(b);
         partners_of.entry(b).or_default().push(a);
     }
     let mut regs: Vec<Option<Reg>> = vec![None; n];
     regs.iter_mut().zip(Reg::all().take(FIXED)).for_each(|(r, own)| *r = Some(own));
     while let Some(node) = stack.pop() {
-        let taken = c.rows[node].iter().filter_map(|m| regs[m]).fold(RegSet::EMPTY, RegSet::with);
+        let taken = numbers(c.of_node(node)).filter_map(|m| regs[m]).fold(RegSet::EMPTY, RegSet::with);
         let free = |r: &Reg| !taken.contains(*r);
         let partners: Vec<Reg> =
             partners_of.get(&node).into_iter().flatten().filter_map(|m| regs[*m]).filter(free).collect();
         let best = partners.iter().max_by_key(|r| partners.iter().filter(|x| x == r).count()).copied();
-        let home = members[node].iter().filter(|m| **m >= FIXED).filter_map(|m| homes[m - FIXED]).find(free);
+        let home = classes.members(node).filter(|m| *m >= FIXED).filter_map(|m| homes[m - FIXED]).find(free);
         // Not where a neighbour would like to be.
-        let uncoloured = c.rows[node].iter().filter(|m| regs[*m].is_none());
-        let wanted = uncoloured.flat_map(|m| &members[m]).filter(|m| **m >= FIXED).filter_map(|m| homes[m - FIXED]);
-        let wanted = wanted.fold(RegSet::EMPTY, RegSet::with);
+        let wanted = || {
+            let uncoloured = numbers(c.of_node(node)).filter(|m| regs[*m].is_none());
+            let all = uncoloured.flat_map(|m| classes.members(m)).filter(|m| *m >= FIXED);
+            all.filter_map(|m| homes[m - FIXED]).fold(RegSet::EMPTY, RegSet::with)
+        };
         let all = || (0..FIXED as u8).filter_map(Reg::new).filter(free);
-        let any = all().find(|r| !wanted.contains(*r)).or_else(|| all().next());
+        let any = || {
+            let wanted = wanted();
+            all().find(|r| !wanted.contains(*r)).or_else(|| all().next())
+        };
         let chosen = if aim == Aim::Homes { home.or(best) } else { best.or(home) };
-        match chosen.or(any) {
+        match chosen.or_else(any) {
             Some(r) => regs[node] = Some(r),
             None => {
-                let mut class = members[node].clone();
+                let mut class: Vec<usize> = classes.members(node).collect();
                 if class.len() == 1 {
                     // Not its fault: whoever is around it and joined.
-                    class = c.rows[node]
-                        .iter()
-                        .filter(|m| members[*m].len() > 1)
-                        .flat_map(|m| members[m].clone())
-                        .collect();
+                    let around = numbers(c.of_node(node)).filter(|m| classes.members(*m).nth(1).is_some());
+                    class = around.flat_map(|m| classes.members(m)).collect();
                 }
                 return Err(class);
             }
         }
     }
     for i in FIXED..n {
-        regs[i] = regs[leader[i]];
+        regs[i] = regs[classes.leader[i]];
     }
     Ok(Allocation(regs))
 }

@@ -30,9 +30,7 @@ pub fn lower(f: &Ssa, original: &Function) -> Option<Function> {
             let mut seen = FxHashSet::default();
             let units = allocate::Units::of(&machine);
             let conflicts = allocate::Conflicts::of(&units);
-            if conflicts.are_too_many(&units) {
-                continue;
-            }
+            let orders = if conflicts.are_too_many(&units) { 0 } else { orders };
             for order in 0..orders {
                 let Some(a) = allocate::allocate(&units, &conflicts, &machine.homes, Aim::FewMoves(order)) else {
                     continue;

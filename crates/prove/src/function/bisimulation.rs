@@ -269,7 +269,7 @@ impl Product<'_> {
         let mut won = None;
         while let Some(step) = left.pop() {
             if self.options.is_over() {
-                return Err("the time limit was reached".into());
+                return Err("the time limit was reached, or all work that it may take was done".into());
             }
             let mut effort = Stats::default();
             let outcome = self.try_step(pair, step, &mut effort);

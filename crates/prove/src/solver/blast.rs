@@ -131,12 +131,14 @@ impl<'t> Blaster<'t> {
     pub fn solve(self, conflicts: u32) -> Answer {
         let Some(mut sat) = self.solver() else { return Answer::Unknown };
         let affordable = self.budget.as_ref().map_or(u64::MAX, |b| b.left() / OF_A_CONFLICT);
-        let conflicts = u32::try_from(affordable).map_or(conflicts, |most| most.min(conflicts));
-        if sat.limit_conflicts(Some(conflicts)).is_err() {
+        let most = u32::try_from(affordable).map_or(conflicts, |most| most.min(conflicts));
+        if sat.limit_conflicts(Some(most)).is_err() {
             return Answer::Unknown;
         }
         let answer = sat.solve();
-        self.spend(sat.conflicts() as u64 * OF_A_CONFLICT);
+        let is_cut = most < conflicts && matches!(answer, Ok(SolverResult::Interrupted) | Err(_));
+        // What is left would not do for a conflict.
+        self.spend(if is_cut { u64::MAX } else { sat.conflicts() as u64 * OF_A_CONFLICT });
         match answer {
             Ok(SolverResult::Unsat) => Answer::Unsat,
             Ok(SolverResult::Sat) => Answer::Sat(self.model(&sat)),
