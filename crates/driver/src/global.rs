@@ -23,7 +23,7 @@ use crate::weight::weight_in_one;
 /// Time for the proof of one step: this, or a share of what is left.
 const STEP: Duration = Duration::from_secs(1);
 /// Work for the proof of one step, in a run that is to end soon ([`Budget`]).
-const SHORT_STEP: u64 = 600_000;
+const SHORT_STEP: u64 = 1_000_000;
 const STEPS: u32 = 3;
 /// Slots of a function up to which each proposal is judged by what the local passes make of it.
 const SMALL: usize = 300;
