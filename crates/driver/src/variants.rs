@@ -2,7 +2,8 @@
 //!
 //! A table of latencies says which form should be faster; only runs say which one is. The forms are states of one search
 //! ([`States`](crate::synthesis::States)): proven, and through the gate, so measuring decides nothing but their order. What is not told
-//! from chance leaves the order of the estimates as it is, and only if every form is slower than the original, the original stays.
+//! from chance leaves the order of the estimates as it is. A form of which any program is slower than the original's comes last, whatever
+//! the others gain, and if there is no other form, the original stays.
 //! Only programs are run of which a test run is known to be harmless, as for comparing ([`crate::difftest`]), and only while there is
 //! time.
 
@@ -34,7 +35,7 @@ pub struct Variant {
 pub struct Measured {
     /// Its time relative to the original's, what a run of an empty program takes included: geometric mean over programs.
     pub ratio: f64,
-    /// What is to be believed of that: `Faster` and `Slower` if a program is and none is the opposite.
+    /// What is to be believed of that: `Slower` if a program is, `Faster` if one is and none is slower.
     pub call: Call,
 }
 
@@ -64,7 +65,7 @@ pub fn variants(input: &[u8], options: &Options, observer: &dyn Observer) -> Res
     }
     // Stable: by what is expected of them where measuring does not tell.
     variants.sort_by(|a, b| rank(a.measured).partial_cmp(&rank(b.measured)).unwrap_or(std::cmp::Ordering::Equal));
-    if variants.iter().all(|v| v.measured.is_some_and(|m| m.call == Call::Slower)) {
+    if original_stays(variants.iter().map(|v| v.measured)) {
         variants.truncate(options.forms.max(2) - 1);
         variants.insert(0, original(input, options, observer)?);
     }
@@ -81,12 +82,22 @@ fn rank(measured: Option<Measured>) -> (u8, f64) {
     }
 }
 
+/// Whether no form is one to take: each makes a program slower.
+fn original_stays(mut forms: impl Iterator<Item = Option<Measured>>) -> bool {
+    forms.all(|measured| measured.is_some_and(|m| m.call == Call::Slower))
+}
+
+/// What is said of a form with programs of which that is said: no gain of one makes up for the loss of another.
+fn together(calls: &[Call]) -> Call {
+    [Call::Slower, Call::Faster].into_iter().find(|call| calls.contains(call)).unwrap_or(Call::Noise)
+}
+
 /// The object as it is.
 fn original(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<Variant, DriverError> {
     let only_read =
         Options { passes: PassSelection::None, ssa: false, search: false, run_check: false, ..options.clone() };
     let (bytes, mut report) = crate::optimize(input, &only_read, observer)?;
-    report.notes.push("the original stays: all forms of it that were made are slower here".to_owned());
+    report.notes.push("the original stays: of all forms that were made a program is slower here".to_owned());
     Ok(Variant { bytes, report, measured: Some(Measured { ratio: 1.0, call: Call::Noise }) })
 }
 
@@ -128,13 +139,8 @@ fn measure(
     }
     let of = |i: usize| {
         let mean = timed.iter().map(|class| ratio(class, i).ln()).sum::<f64>() / timed.len() as f64;
-        let any = |call| timed.iter().any(|class| class.objects[i].call == call);
-        let call = match (any(Call::Faster), any(Call::Slower)) {
-            (true, false) => Call::Faster,
-            (false, true) => Call::Slower,
-            _ => Call::Noise,
-        };
-        Measured { ratio: mean.exp(), call }
+        let calls: Vec<Call> = timed.iter().map(|class| class.objects[i].call).collect();
+        Measured { ratio: mean.exp(), call: together(&calls) }
     };
     Some((1..all.len()).map(of).collect())
 }
@@ -175,5 +181,16 @@ mod tests {
         let names = forms.map(|f| f.0);
         let wanted = ["fastest", "faster", "noise, first by its estimate", "not measured", "noise", "slower"];
         assert_eq!(names, wanted);
+    }
+
+    #[test]
+    fn a_form_with_a_program_that_is_slower_is_not_taken_for_what_others_gain() {
+        assert_eq!(together(&[Call::Faster, Call::Slower, Call::Faster]), Call::Slower);
+        assert_eq!(together(&[Call::Noise, Call::Faster]), Call::Faster);
+        assert_eq!(together(&[Call::Noise, Call::Noise]), Call::Noise);
+        let of = |call| Some(Measured { ratio: 0.9, call });
+        assert!(original_stays([of(Call::Slower), of(Call::Slower)].into_iter()));
+        assert!(!original_stays([of(Call::Slower), of(Call::Noise)].into_iter()), "it costs no time and is smaller");
+        assert!(!original_stays([of(Call::Slower), None].into_iter()), "nothing is known of it");
     }
 }
