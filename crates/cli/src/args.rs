@@ -210,13 +210,13 @@ Examples:
   bpf-opt kernels add /boot/vmlinuz-6.1.0-56-amd64     remember an image
   bpf-opt kernels list
   bpf-opt kernels load prog.o prog.opt.o --kernels 6.1,6.12 --json verdicts.json
-  bpf-opt kernels load *.o --kernels ./vmlinuz         an image that is not remembered
+  bpf-opt kernels load *.o build/ --kernels ./vmlinuz  an image that is not remembered; all .o files in build/, too
   bpf-opt opt prog.o -o out.o --kernels 6.1,6.12       a result that these kernels take, too
 
 Debian's images come with `apt-get download linux-image-VERSION` and `dpkg -x FILE.deb FOLDER`.
 
-Exit codes: 0 done, or all kernels accept all programs; 1 some do not; 2 bad input or usage; 3 no answer:
-no qemu, or the machine did not answer in time.";
+Exit codes: 0 done, or all kernels accept all programs; 1 some do not; 2 bad input or usage, or an object that
+could not be read (the others were judged); 3 no answer: no qemu, or the machine did not answer in time.";
 
 const RUN_HELP: &str = "\
 Interprets the program in a model of the kernel: maps, packet, context and the common helpers. Maps and
@@ -234,7 +234,8 @@ const BENCH_HELP: &str = "\
 Runs the programs that all objects have in this kernel (BPF_PROG_TEST_RUN; nothing is attached), on the same inputs with the
 same map contents, in a network namespace of their own. Each object is loaded several times, the first one twice as often; in
 each round each has its turn, on one processor, and the time of an empty program is taken off. Inputs are made up, or come from
-a capture; of each return value there are up to three. Arrays longer than a few thousand elements are shortened.
+a capture; of each return value there are up to three. Arrays longer than a few thousand elements are shortened. Raw tracepoints and
+syscall programs are not timed: the kernel tells no time of their runs.
 
 A run begins when the one before has ended (behind each exit, a load waits for all that came before, and branches that are predicted
 wrong wait for the load): the time of a run is what a packet waits for its verdict. With --back-to-back the processor is at work on several
@@ -243,6 +244,7 @@ that wait do not load, or a run ends by a legacy load; the report says so.
 
 For each class: nanoseconds an input (interquartile mean and quartiles), how many times as long as the first object (99.9%
 interval), and what is to be believed of that: `faster` and `slower` need an interval that does not hold 1, and half a nanosecond.
+Cycles are told where the kernel permits perf events and the processor counts them.
 
 Examples:
   sudo bpf-opt bench prog.o prog.opt.o
@@ -1173,9 +1175,12 @@ pub enum KernelsCommand {
 /// Of `kernels load`.
 #[derive(Debug, Args)]
 pub struct KernelsLoadArgs {
-    /// The objects
-    #[arg(value_name = "FILE.o", required = true)]
+    /// The objects (`-`: standard input, which holds one); folders: all .o files in them
+    #[arg(value_name = "FILE.o", required_unless_present = "list")]
     pub files: Vec<PathBuf>,
+    /// Also the objects that this file names, one on a line (`-`: standard input; `#` begins a remark)
+    #[arg(long, value_name = "FILE")]
+    pub list: Option<PathBuf>,
     /// In these kernels: names, or as much of their beginning as tells them apart (`6.1`), or paths of images
     #[arg(long, value_name = "KERNEL,…", required = true, value_delimiter = ',')]
     pub kernels: Vec<String>,

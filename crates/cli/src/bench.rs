@@ -204,8 +204,9 @@ fn text(programs: &[Program], objects: &[PathBuf]) -> String {
 
 /// Times in words.
 fn line(timed: &Timed, is_first: bool) -> String {
-    let Timed { ns, comparison, call } = timed;
-    let times = format!("{:7.1} ns [{:.1}, {:.1}]", ns.middle, ns.lower_quartile, ns.upper_quartile);
+    let Timed { ns, cycles, comparison, call } = timed;
+    let cycles = cycles.map_or_else(String::new, |cycles| format!("  {:7.1} cycles", cycles.middle));
+    let times = format!("{:7.1} ns [{:.1}, {:.1}]{cycles}", ns.middle, ns.lower_quartile, ns.upper_quartile);
     if is_first {
         return times;
     }
@@ -224,12 +225,12 @@ fn line(timed: &Timed, is_first: bool) -> String {
 /// The same as a table for other programs.
 fn table(programs: &[Program], objects: &[PathBuf]) -> String {
     let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
-    let mut out = "program,class,inputs,object,ns,lower_quartile,upper_quartile,ratio,low,high,difference_ns,difference_low,difference_high,call\n".to_owned();
+    let mut out = "program,class,inputs,object,ns,lower_quartile,upper_quartile,ratio,low,high,difference_ns,difference_low,difference_high,call,cycles\n".to_owned();
     for program in programs {
         for class in &program.classes {
             let again = quoted("the first again");
             let named = objects.iter().map(|path| quoted(&path.display().to_string())).zip(&class.objects);
-            for (name, Timed { ns, comparison, call }) in named.chain([(again, &class.again)]) {
+            for (name, Timed { ns, cycles, comparison, call }) in named.chain([(again, &class.again)]) {
                 let call = match call {
                     Call::Faster => "faster",
                     Call::Slower => "slower",
@@ -243,7 +244,11 @@ fn table(programs: &[Program], objects: &[PathBuf]) -> String {
                 let difference = format!("{value:.2},{low:.2},{high:.2}");
                 let (program, class_name, inputs) = (quoted(&program.name), class_name(class.returns), class.inputs);
                 let times = format!("{:.2},{:.2},{:.2}", ns.middle, ns.lower_quartile, ns.upper_quartile);
-                let _ = writeln!(out, "{program},{class_name},{inputs},{name},{times},{ratio},{difference},{call}");
+                let cycles = cycles.map_or_else(String::new, |cycles| format!("{:.2}", cycles.middle));
+                let _ = writeln!(
+                    out,
+                    "{program},{class_name},{inputs},{name},{times},{ratio},{difference},{call},{cycles}"
+                );
             }
         }
     }

@@ -22,7 +22,7 @@ use crate::explain;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::input::{Input, form_of_name};
-use crate::page::{self, Top};
+use crate::page::{self, Form, Top};
 use crate::progress::{Interrupt, Progress};
 
 pub use document::{Document, Kept};
@@ -245,7 +245,7 @@ pub fn optimize(
     let remarks = summary::remarks(&report, job, interrupt.requested());
     let mut summary = summary::summary(&report, job, &remarks, interrupt.requested());
     if let Some((page, (before, after))) = page.zip(both) {
-        let html = page::html(&top(job, &report, remarks), &report, before, after);
+        let html = page::html(&top(job, &report, &kept, remarks), &report, before, after);
         let html = html.map_err(|e| Failure::internal(format!("the report is no JSON: {e}")))?;
         page.write(html.as_bytes(), None)?;
     }
@@ -303,8 +303,12 @@ fn beside(output: &Path, number: usize) -> PathBuf {
 }
 
 /// What stands above the report for a browser.
-fn top<'a>(job: &Job<'_>, report: &'a Report, remarks: Vec<String>) -> Top<'a> {
+fn top<'a>(job: &Job<'_>, report: &'a Report, kept: &[Kept], remarks: Vec<String>) -> Top<'a> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let form = |form: &Kept| {
+        let Kept { output, slots, time_ratio, time_call, .. } = form;
+        Form { output: output.as_deref().map(name), slots: *slots, time_ratio: *time_ratio, time_call: *time_call }
+    };
     Top {
         version: env!("CARGO_PKG_VERSION"),
         input: name(job.input),
@@ -316,6 +320,7 @@ fn top<'a>(job: &Job<'_>, report: &'a Report, remarks: Vec<String>) -> Top<'a> {
         remarks: remarks.into_iter().filter(|r| !r.starts_with("taken back: ")).collect(),
         taken_back: &report.taken_back,
         search: report.search.as_ref(),
+        forms: kept.iter().map(form).collect(),
         seconds: report.seconds,
     }
 }

@@ -5,6 +5,7 @@
 
 mod graph;
 
+use bpf_driver::timing::Call;
 use bpf_driver::{Change, FunctionReport, Report, SearchReport, TakenBack};
 use bpf_object::{FuncId, FuncKind, Object};
 use serde::Serialize;
@@ -41,8 +42,23 @@ pub struct Top<'a> {
     pub taken_back: &'a [TakenBack],
     /// What the search did.
     pub search: Option<&'a SearchReport>,
+    /// The forms that were made, the best first, if there are several.
+    pub forms: Vec<Form>,
     /// Wall-clock seconds.
     pub seconds: f64,
+}
+
+/// One of several forms of the object.
+#[derive(Serialize)]
+pub struct Form {
+    /// The name of its file, if it was written.
+    pub output: Option<String>,
+    /// Instruction slots.
+    pub slots: usize,
+    /// Its time, in parts of the original's, if it was timed.
+    pub time_ratio: Option<f64>,
+    /// What is to be believed of that.
+    pub time_call: Option<Call>,
 }
 
 #[derive(Serialize)]
@@ -217,6 +233,7 @@ mod tests {
             remarks: vec![],
             taken_back: &[],
             search: None,
+            forms: vec![],
             seconds: 0.0,
         };
         let object = bpf_testgen_object();

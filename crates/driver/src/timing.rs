@@ -15,6 +15,9 @@
 //! A run begins when the one before has ended (`timing/serialized.rs`), where the kernel takes that; else, and on request, it begins while an
 //! out-of-order core is still at work on another, and what an operation waits for does not show.
 //!
+//! Where the kernel lets this thread count the processor's cycles, those around each test run are counted, too, and the empty program's
+//! are taken off likewise; no call is made of them.
+//!
 //! A test run repeats a program on the packet as it has left it. An input that is another one then (a header went, a lifetime ended) is
 //! run once a system call.
 
@@ -22,18 +25,20 @@ mod awake;
 mod chosen;
 mod empty;
 mod estimates;
+mod report;
 mod serialized;
+mod spent;
 mod statistics;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bpf_isa::Costs;
-use bpf_kernel::{Entry, LoadedObject, ProgramType, ProgramVerdict};
+use bpf_kernel::{Counter, Entry, Event, LoadedObject, ProgramType, ProgramVerdict};
 use fastrand::Rng;
 
 use crate::difftest::calls::Calls;
-use crate::difftest::inputs::inputs as made;
+use crate::difftest::inputs::{context_alone, inputs as made};
 use crate::difftest::maps::SharedMap;
 use crate::difftest::scenario::{Loaded, OneCpu};
 use crate::difftest::{Input, PairError, Random, Setup, why_not_run};
@@ -42,6 +47,8 @@ use crate::estimate::Estimate;
 use crate::inputs;
 use awake::Awake;
 use chosen::{Chooser, Chosen};
+pub use report::{Class, Facts, Pair, Program, Timed};
+use spent::{Part, Spent};
 pub use statistics::{Bounded, Call, Comparison, Summary};
 use statistics::{ByLoad, Times};
 
@@ -76,6 +83,8 @@ pub struct Settings {
     pub inputs: usize,
     /// Estimate times by this table, too, and compare every object with every other ([`Class::estimates`], [`Class::pairs`]).
     pub costs: Option<&'static Costs>,
+    /// What is counted beside times, where the kernel lets it be: cycles, but for tests on machines without.
+    pub counted: Event,
     /// When nothing further begins; a program of which less than two loads have had a round then is not timed.
     pub until: Option<Instant>,
 }
@@ -103,87 +112,10 @@ impl Default for Settings {
             candidates: 256,
             inputs: 8,
             costs: None,
+            counted: Event::Cycles,
             until: None,
         }
     }
-}
-
-/// What is known of one object's program beside its times.
-#[derive(Debug, Clone, serde::Serialize)]
-pub struct Facts {
-    /// Its instruction slots in the object.
-    pub slots: usize,
-    /// Instructions that the verifier processed.
-    pub verified: u32,
-    /// Bytes of machine code.
-    pub jited_bytes: u32,
-    /// Milliseconds that loading the whole object took: the median.
-    pub load_ms: f64,
-}
-
-/// How long one object takes for some inputs.
-#[derive(Debug, Clone, serde::Serialize)]
-pub struct Timed {
-    /// Nanoseconds an input, without the empty program's.
-    pub ns: Summary,
-    /// Against the first object.
-    #[serde(flatten)]
-    pub comparison: Comparison,
-    /// What is to be believed of that.
-    pub call: Call,
-}
-
-/// Inputs for which the first object returns the same.
-#[derive(Debug, Clone, serde::Serialize)]
-pub struct Class {
-    /// What it returns; `None`: all inputs together.
-    pub returns: Option<u32>,
-    /// How many inputs.
-    pub inputs: usize,
-    /// Nanoseconds of an empty program, with what stands behind the exits of the first object's.
-    pub empty_ns: f64,
-    /// By object. The first is compared with itself.
-    pub objects: Vec<Timed>,
-    /// The second loads of the first object: the check.
-    pub again: Timed,
-    /// By object, if there is a table ([`Settings::costs`]); `None` where the interpreter does not run the inputs as the kernel does.
-    #[serde(skip)]
-    pub estimates: Vec<Option<Estimate>>,
-    /// Likewise: every object against each before it.
-    #[serde(skip)]
-    pub pairs: Vec<Pair>,
-}
-
-/// Two objects beside each other.
-#[derive(Debug, Clone, Copy)]
-pub struct Pair {
-    /// The one.
-    pub of: usize,
-    /// What it is compared with.
-    pub to: usize,
-    /// How much longer it takes.
-    pub comparison: Comparison,
-    /// What is to be believed of that.
-    pub call: Call,
-}
-
-/// What came of one program.
-#[derive(Debug, Clone, serde::Serialize)]
-pub struct Program {
-    /// Its name.
-    pub name: String,
-    /// Its type.
-    pub kind: String,
-    /// Why it was not timed, if so.
-    pub skipped: Option<String>,
-    /// Each run began when the one before had ended.
-    pub serialized: bool,
-    /// By object.
-    pub facts: Vec<Facts>,
-    /// All inputs together first, then by what is returned; empty if it was not timed.
-    pub classes: Vec<Class>,
-    /// Inputs for which an object returns something else than the first.
-    pub differ: usize,
 }
 
 /// Why objects cannot be timed.
@@ -258,7 +190,9 @@ pub fn time(
     let programs: Vec<(String, ProgramType)> = loaded.programs(0).iter().map(|p| (p.name.clone(), p.kind)).collect();
     let is_wanted = |name: &String| settings.only.is_empty() || settings.only.contains(name);
     let programs: Vec<(String, ProgramType)> = programs.into_iter().filter(|(name, _)| is_wanted(name)).collect();
-    let contest = Contest { loaded, objects: objects.len(), bytes: objects, settings, loads, calls, serialized };
+    let counter = Counter::open(settings.counted).ok();
+    let contest =
+        Contest { loaded, objects: objects.len(), bytes: objects, settings, loads, calls, serialized, counter };
     let _here = OneCpu::stay();
     let mut all = Vec::with_capacity(programs.len());
     for (i, (name, kind)) in programs.iter().enumerate() {
@@ -304,6 +238,8 @@ struct Contest<'a> {
     calls: Vec<Calls>,
     /// Programs that are loaded as copies that are serialized.
     serialized: BTreeSet<String>,
+    /// Of this thread; `None`: the kernel counts nothing.
+    counter: Option<Counter>,
 }
 
 impl Contest<'_> {
@@ -313,9 +249,9 @@ impl Contest<'_> {
     }
 
     fn program(&self, name: &str, kind: ProgramType) -> Result<Program, TimingError> {
-        let none = |why: &str| Ok(skipped(name, kind, why.to_owned()));
+        let none = |why: &str| Ok(Program::skipped(name, kind, why.to_owned()));
         if let Some(why) = self.why_not(name, kind) {
-            return Ok(skipped(name, kind, why));
+            return Ok(Program::skipped(name, kind, why));
         }
         if let Some(given) = &self.settings.given {
             return self.on_given(name, kind, given.get(name).map_or(&[], Vec::as_slice));
@@ -338,7 +274,6 @@ impl Contest<'_> {
             estimates::of(
                 self.bytes,
                 name,
-                kind,
                 &chosen.iter().map(|c| (&c.input, c.returns)).collect::<Vec<_>>(),
                 &contents,
                 costs,
@@ -350,7 +285,7 @@ impl Contest<'_> {
     }
 
     /// All inputs together, and by what is returned.
-    fn classes(&self, chosen: &[Chosen], times: &[ByLoad], estimates: &[Vec<Option<Estimate>>]) -> Vec<Class> {
+    fn classes(&self, chosen: &[Chosen], times: &[ByLoad<Spent>], estimates: &[Vec<Option<Estimate>>]) -> Vec<Class> {
         let mut rng = Rng::with_seed(self.settings.seed);
         let mut returns: Vec<u32> = chosen.iter().map(|c| c.returns).collect();
         returns.sort_unstable();
@@ -370,9 +305,9 @@ impl Contest<'_> {
         let taken: Vec<inputs::Input> = given.iter().step_by(step).cloned().collect();
         let ready = inputs::filled(self.bytes[0], program_type, &BTreeMap::from([(name.to_owned(), taken)]));
         let Some(ready) = ready.get(name) else {
-            return Ok(skipped(name, kind, "it cannot be interpreted".to_owned()));
+            return Ok(Program::skipped(name, kind, "it cannot be interpreted".to_owned()));
         };
-        let (mut chosen, mut times, mut differ) = (Vec::new(), Vec::<ByLoad>::new(), 0);
+        let (mut chosen, mut times, mut differ) = (Vec::new(), Vec::<ByLoad<Spent>>::new(), 0);
         for one in ready {
             let fillings: Vec<Vec<Entry>> = self.loaded.maps.iter().map(|m| m.holding(one)).collect();
             self.loaded.fill(&fillings).map_err(TimingError::Maps)?;
@@ -392,7 +327,7 @@ impl Contest<'_> {
             }
         }
         if chosen.is_empty() {
-            return Ok(skipped(name, kind, "the kernel runs it on none of the inputs".to_owned()));
+            return Ok(Program::skipped(name, kind, "the kernel runs it on none of the inputs".to_owned()));
         }
         let classes = self.classes(&chosen, &times, &[]);
         Ok(self.timed(name, kind, &chosen, classes, differ))
@@ -425,6 +360,10 @@ impl Contest<'_> {
     }
 
     fn why_not(&self, name: &str, kind: ProgramType) -> Option<String> {
+        // Such runs give no duration (`bpf_prog_test_run_raw_tp`, `bpf_prog_test_run_syscall`).
+        if context_alone(kind) {
+            return Some("the kernel tells no time of runs of such programs".to_owned());
+        }
         for object in 0..self.objects {
             match self.loaded.programs(object).iter().find(|p| p.name == name) {
                 None => return Some("not all objects have such a program".to_owned()),
@@ -485,10 +424,11 @@ impl Contest<'_> {
     }
 
     /// By object (the first one again behind the last, then the empty programs, the second of which goes on behind its exit), load, round
-    /// and input: nanoseconds. `None`: a run failed, or the time was over before two loads had had a round.
-    fn times(&self, name: &str, kind: ProgramType, chosen: &[Chosen]) -> Option<Vec<ByLoad>> {
+    /// and input: what a run takes. `None`: a run failed, or the time was over before two loads had had a round.
+    fn times(&self, name: &str, kind: ProgramType, chosen: &[Chosen]) -> Option<Vec<ByLoad<Spent>>> {
         let empties = [empty::empty(kind), serialized::empty(kind)];
         let contestants = self.objects + 1 + empties.len();
+        let counter = self.counter.as_ref();
         let _awake = (kind == ProgramType::XDP).then(Awake::stay);
         let loads = self.loads(kind);
         let mut all = vec![vec![Vec::new(); loads]; contestants];
@@ -512,17 +452,17 @@ impl Contest<'_> {
                 let who = (turn + round + load) % contestants;
                 let of_round = chosen.iter().map(|Chosen { input, turns, goes_on, .. }| {
                     let Some(way) = who.checked_sub(self.objects + 1) else {
-                        return turns.mean(|n| self.loaded.repeat(self.side(load, who), name, input, n));
+                        return turns.mean(counter, |n| self.loaded.repeat(self.side(load, who), name, input, n));
                     };
                     // What no object needs is not run.
                     match &empties[way] {
                         Some(empty) if goes_on.iter().any(|goes_on| usize::from(*goes_on) == way) => {
-                            turns.mean(|n| empty.test_run(&input.packet, input.context.as_deref(), n))
+                            turns.mean(counter, |n| empty.test_run(&input.packet, input.context.as_deref(), n))
                         }
-                        _ => Some(0.0),
+                        _ => Some(Spent::NONE),
                     }
                 });
-                let of_round = of_round.collect::<Option<Vec<f64>>>()?;
+                let of_round = of_round.collect::<Option<Vec<Spent>>>()?;
                 if round > 0 {
                     all[who][load].push(of_round);
                 }
@@ -537,48 +477,53 @@ impl Contest<'_> {
         &self,
         returns: Option<u32>,
         chosen: &[Chosen],
-        times: &[ByLoad],
+        times: &[ByLoad<Spent>],
         estimates: &[Vec<Option<Estimate>>],
         rng: &mut Rng,
     ) -> Class {
+        let ns: Part = |spent| spent.ns;
+        let counted: Part = |spent| spent.counted;
         let members: Vec<usize> =
             (0..chosen.len()).filter(|i| returns.is_none_or(|r| chosen[*i].returns == r)).collect();
-        let mean = |of_round: &Vec<f64>| members.iter().map(|i| of_round[*i]).sum::<f64>() / members.len() as f64;
+        let mean = |part: Part, of_round: &[Spent]| {
+            members.iter().map(|i| part(&of_round[*i])).sum::<f64>() / members.len() as f64
+        };
         // The empty program's part in the same rounds.
-        let empty = |who: usize| -> Times {
+        let empty = |who: usize, part: Part| -> Times {
             let object = if who == self.objects { 0 } else { who };
             let of = |i: &usize, load: usize, round: usize| {
-                times[self.objects + 1 + usize::from(chosen[*i].goes_on[object])][load][round][*i]
+                part(&times[self.objects + 1 + usize::from(chosen[*i].goes_on[object])][load][round][*i])
             };
             let of_round = |load, round| members.iter().map(|i| of(i, load, round)).sum::<f64>() / members.len() as f64;
-            let of_load = |(load, rounds): (usize, &Vec<Vec<f64>>)| {
+            let of_load = |(load, rounds): (usize, &Vec<Vec<Spent>>)| {
                 (0..rounds.len()).map(|round| of_round(load, round)).collect()
             };
             times[self.objects + 1].iter().enumerate().map(of_load).collect()
         };
-        let net = |who: usize| -> Times {
-            let of_load = |(a, e): (&Vec<Vec<f64>>, Vec<f64>)| {
+        let net = |who: usize, part: Part| -> Times {
+            let of_load = |(a, e): (&Vec<Vec<Spent>>, Vec<f64>)| {
                 // The empty program's time of one round is as disturbed as any: the middle counts.
                 let off = Summary::of(&vec![e]).middle;
-                a.iter().map(|round| mean(round) - off).collect()
+                a.iter().map(|round| mean(part, round) - off).collect()
             };
-            times[who].iter().zip(empty(who)).map(of_load).collect()
+            times[who].iter().zip(empty(who, part)).map(of_load).collect()
         };
-        let first = net(0);
+        let first = net(0, ns);
         let timed = |who: usize, rng: &mut Rng| {
-            let own = net(who);
+            let own = net(who, ns);
             let same = |value| Bounded { value, low: value, high: value };
             let comparison = if who == 0 {
                 Comparison { ratio: Some(same(1.0)), difference_ns: same(0.0) }
             } else {
                 statistics::compare(&own, &first, rng)
             };
-            Timed { ns: Summary::of(&own), comparison, call: statistics::call(&comparison) }
+            let cycles = Summary::of_known(&net(who, counted));
+            Timed { ns: Summary::of(&own), cycles, comparison, call: statistics::call(&comparison) }
         };
         let beside = |to: usize, rng: &mut Rng| {
             let of = (to + 1..self.objects).filter(|_| self.settings.costs.is_some());
             let pair = |of: usize| {
-                let comparison = statistics::compare(&net(of), &net(to), rng);
+                let comparison = statistics::compare(&net(of, ns), &net(to, ns), rng);
                 Pair { of, to, comparison, call: statistics::call(&comparison) }
             };
             of.map(pair).collect::<Vec<Pair>>()
@@ -588,22 +533,9 @@ impl Contest<'_> {
             estimates: estimates.iter().map(|all| estimates::mean(members.iter().map(|i| all[*i]))).collect(),
             returns,
             inputs: members.len(),
-            empty_ns: Summary::of(&empty(0)).middle,
+            empty_ns: Summary::of(&empty(0, ns)).middle,
             objects: (0..self.objects).map(|who| timed(who, rng)).collect(),
             again: timed(self.objects, rng),
         }
-    }
-}
-
-/// A program that was not timed, and why.
-fn skipped(name: &str, kind: ProgramType, why: String) -> Program {
-    Program {
-        name: name.to_owned(),
-        kind: kind.to_string(),
-        skipped: Some(why),
-        serialized: false,
-        facts: Vec::new(),
-        classes: Vec::new(),
-        differ: 0,
     }
 }

@@ -12,6 +12,7 @@
 //! | an object whose programs run and whose maps are read | [`LoadedObject`] |
 //! | a handful of instructions without an ELF file | [`RawProgram`], [`Map`] |
 //! | test runs that cannot reach the host's network | [`in_private_network`] |
+//! | cycles that a thread uses | [`Counter`] |
 //! | how often loaded programs ran, and maps by number | [`Observed`], [`Map::by_id`] |
 //! | what this kernel can do | [`supports`], [`supports_program_type`], [`supports_helper`] |
 
@@ -26,6 +27,7 @@ mod marks;
 mod network;
 mod object;
 mod observed;
+mod perf;
 mod permission;
 mod program_type;
 mod raw;
@@ -47,6 +49,7 @@ pub use marks::Marks;
 pub use network::in_private_network;
 pub use object::{LoadOptions, LoadedObject, load_object, load_object_file};
 pub use observed::{Observed, Runs, Statistics};
+pub use perf::{Counter, Event};
 pub use permission::{Permission, permitted};
 pub use program_type::ProgramType;
 pub use raw::{RawOptions, RawProgram};

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::{KernelError, sys};
+use crate::{KernelError, sys, sys::perf};
 
 /// Moves the calling thread, and the processes and sockets it will make, to a new network namespace. It ends with the
 /// last of them. Other threads stay where they are.
@@ -18,5 +18,7 @@ pub fn own_network() -> Result<(), KernelError> {
 /// # Errors
 /// The kernel's refusal.
 pub fn software_event(config: u64, cpu: i32) -> Result<OwnedFd, KernelError> {
-    sys::software_event(config, cpu).map_err(KernelError::refused(format!("opening software event {config}")))
+    const EVERY_PROCESS: i32 = -1;
+    let event = perf::open(perf::SOFTWARE, config, 0, EVERY_PROCESS, cpu);
+    event.map_err(KernelError::refused(format!("opening software event {config}")))
 }

@@ -6,7 +6,7 @@
 
 use std::{
     cell::RefCell,
-    ffi::{CStr, CString, c_char, c_int, c_long, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_void},
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr::{self, NonNull},
@@ -25,6 +25,7 @@ mod interrupt;
 mod linked;
 pub(crate) mod maps;
 pub(crate) mod observed;
+pub(crate) mod perf;
 mod types;
 
 pub(crate) use classic::attach_classic;
@@ -44,14 +45,7 @@ thread_local! {
 unsafe extern "C" {
     fn vsnprintf(buffer: *mut c_char, size: usize, format: *const c_char, args: *mut bpf::__va_list_tag) -> c_int;
     fn unshare(flags: c_int) -> c_int;
-    fn syscall(number: c_long, ...) -> c_long;
 }
-
-/// `perf_event_open`.
-#[cfg(target_arch = "x86_64")]
-const SYS_PERF_EVENT_OPEN: c_long = 298;
-#[cfg(not(target_arch = "x86_64"))]
-const SYS_PERF_EVENT_OPEN: c_long = 241;
 
 /// Keeps a warning for [`capture`]; information and debugging output is dropped.
 unsafe extern "C" fn keep_message(
@@ -519,21 +513,6 @@ fn pointer_mut(bytes: &mut [u8]) -> *mut c_void {
 
 // SAFETY: the memory is shared by all threads of the process anyway, and only atomic accesses to it are given out.
 // SAFETY: as above.
-
-/// Opens a software event of this process on one CPU (`perf_event_open`): a counter for a perf event array.
-pub(crate) fn software_event(config: u64, cpu: i32) -> io::Result<OwnedFd> {
-    // `struct perf_event_attr`, version 0: type PERF_TYPE_SOFTWARE, its size, which event, no sampling.
-    let mut attributes = [0u64; 8];
-    attributes[0] = 1 | (size_of_val(&attributes) as u64) << 32;
-    attributes[1] = config;
-    // SAFETY: the kernel reads the attributes, whose size they tell; pid -1 is every process of that CPU.
-    let fd = unsafe { syscall(SYS_PERF_EVENT_OPEN, attributes.as_ptr(), -1 as c_int, cpu as c_int, -1 as c_int, 8u64) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just created the descriptor for this process.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
-}
 
 /// Processors that there may be.
 pub(crate) fn possible_cpus() -> io::Result<usize> {

@@ -46,6 +46,7 @@
         tile("time", seconds(data.seconds), data.search ? `${seconds(data.search.seconds)} of search` : "no search")),
       ...data.remarks.map(r => el("p", { class: r.startsWith("warning") ? "bad" : "dim" }, r)));
     if (data.search) document.getElementById("head").append(search(data.search));
+    if (data.forms.some(f => f.time_ratio !== null)) document.getElementById("head").append(forms());
     if (data.taken_back.length) document.getElementById("head").append(takenBack());
   }
 
@@ -58,6 +59,19 @@
     ];
     return el("details", {}, el("summary", {}, "What the search did"),
       el("div", { class: "scroll" }, el("table", {}, ...rows.map(([a, b]) => el("tr", {}, el("td", {}, a), el("td", { class: "words" }, b))))));
+  }
+
+  const CALL = { faster: "faster", slower: "slower", noise: "no difference beyond noise" };
+
+  // The forms that were timed beside the original, the best first.
+  function forms() {
+    const rows = data.forms.map((f, i) => el("tr", {},
+      el("td", {}, f.output || `form ${i + 1}, not written`), el("td", {}, count(f.slots)),
+      el("td", {}, f.time_ratio === null ? "not timed" : `${(100 * f.time_ratio).toFixed(1)} %`),
+      el("td", { class: f.time_call === "faster" ? "words good" : f.time_call === "slower" ? "words bad" : "words" }, CALL[f.time_call] || "")));
+    const titles = el("tr", {}, el("th", {}, "form"), el("th", {}, "slots"), el("th", {}, "of the original's time"), el("th", { class: "words" }, "what is to be believed"));
+    return el("details", { id: "forms", open: "" }, el("summary", {}, `Forms that were timed: ${data.forms.length}`),
+      el("div", { class: "scroll" }, el("table", {}, el("thead", {}, titles), el("tbody", {}, ...rows))));
   }
 
   function takenBack() {

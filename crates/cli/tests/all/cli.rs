@@ -431,18 +431,7 @@ fn run_shows_return_value_packet_and_maps() {
 fn run_takes_every_packet_of_a_capture() {
     let folder = folder();
     let file = folder.path().join("two.pcap");
-    let frame = [0u8; 60];
-    let mut capture = Vec::new();
-    // Magic, version 2.4, zone, accuracy, longest packet, Ethernet.
-    for word in [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65535, 1] {
-        capture.extend_from_slice(&word.to_le_bytes());
-    }
-    for n in 0..2u32 {
-        for word in [n, 0, frame.len() as u32, frame.len() as u32] {
-            capture.extend_from_slice(&word.to_le_bytes());
-        }
-        capture.extend_from_slice(&frame);
-    }
+    let capture = capture_of(&[vec![0; 60], vec![0; 60]]);
     fs::write(&file, &capture).unwrap();
     let object = example("xdp_count.o");
     let ran = bpf_opt(["run".as_ref(), object.as_os_str(), "--pcap".as_ref(), file.as_os_str()]).expect(0);

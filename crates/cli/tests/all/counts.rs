@@ -9,19 +9,9 @@ use crate::common::*;
 
 /// A capture of some frames.
 fn capture(folder: &Path) -> String {
-    let mut bytes = Vec::new();
-    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 1] {
-        bytes.extend(word.to_le_bytes());
-    }
-    for kind in [[8, 0], [8, 0], [8, 0], [0x86, 0xdd]] {
-        let frame = [&[2; 12][..], &kind, &[0x45; 50]].concat();
-        for word in [0, 0, frame.len() as u32, frame.len() as u32] {
-            bytes.extend(word.to_le_bytes());
-        }
-        bytes.extend(frame);
-    }
+    let frames = [[8, 0], [8, 0], [8, 0], [0x86, 0xdd]].map(|kind| [&[2; 12][..], &kind, &[0x45; 50]].concat());
     let path = folder.join("traffic.pcap");
-    fs::write(&path, bytes).expect("written");
+    fs::write(&path, capture_of(&frames)).expect("written");
     text(&path)
 }
 

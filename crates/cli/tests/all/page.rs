@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bpf_assembly::{Surroundings, functions, object};
+use bpf_kernel::testing::permitted;
 
 use crate::common::{bpf_opt, example};
 
@@ -133,18 +134,26 @@ fn visit(page: &Path, width: usize) -> Option<Vec<String>> {
     Some(seen.split_once("</pre>").expect("it ends").0.lines().map(str::to_owned).collect())
 }
 
+/// Milliseconds that the first paint of a page may take.
+const SLOWEST_PAINT: usize = 2000;
+
+/// Whether a test without a browser is to fail.
+fn is_required() -> bool {
+    std::env::var_os("BPF_OPT_REQUIRE_BROWSER").is_some()
+}
+
 /// Opens a report at two widths; how many functions, and at least how many blocks, it shows.
 fn opened(page: &Path, functions: usize, blocks: usize) {
     for width in [1280, 400] {
         let Some(seen) = visit(page, width) else {
-            assert!(std::env::var_os("BPF_OPT_REQUIRE_BROWSER").is_none(), "no browser is here");
+            assert!(!is_required(), "no browser is here");
             eprintln!("skipped: no Chromium here");
             return;
         };
         eprintln!("{} at {width}: {seen:?}", page.display());
         let number = |what: &str| -> usize {
             let line = seen.iter().find_map(|l| l.strip_prefix(what)).unwrap_or_else(|| panic!("no {what}: {seen:?}"));
-            line.trim().parse().expect("a number")
+            line.trim().trim_end_matches(" ms").parse().expect("a number")
         };
         assert_eq!(seen.last().map(String::as_str), Some("done"), "{seen:?}");
         assert!(
@@ -152,6 +161,9 @@ fn opened(page: &Path, functions: usize, blocks: usize) {
             "{seen:?}"
         );
         assert_eq!(number("functions:"), functions);
+        // How fast a page is drawn is asserted nowhere else, and only where a browser has to be: such machines do little besides.
+        let paint = number("paint:");
+        assert!(paint < SLOWEST_PAINT || !is_required(), "first paint after {paint} ms");
         assert!(number("blocks:") >= blocks && number("rows:") > 0 && number("changes:") > 0, "{seen:?}");
     }
 }
@@ -176,4 +188,47 @@ fn a_program_of_20000_slots_opens_in_a_browser() {
     assert!(data(&fs::read_to_string(&page).expect("it is there"))["functions"][0]["slots"][0].as_u64() > Some(20_000));
     assert!(fs::metadata(&page).expect("it is there").len() < LARGEST);
     opened(&page, 1, 2000);
+}
+
+#[test]
+fn what_the_kernel_says_opens_in_a_browser() {
+    if !permitted() {
+        return;
+    }
+    let folder = folder("kernel");
+    let input = folder.join("in.o");
+    fs::write(&input, programs(2, 6)).expect("a file");
+    let page = folder.join("r.html");
+    let data = data(&report(&input, &page, &["-O1"]));
+    assert!(data["kernel"].is_string(), "{data:#}");
+    for function in data["functions"].as_array().expect("functions") {
+        let [before, after] = [0, 1].map(|side| function["verified"][side].as_u64());
+        assert!(before > Some(0) && after > Some(0) && function["kernel"].is_string(), "{function:#}");
+    }
+    opened(&page, 2, 2 * 4);
+}
+
+#[test]
+fn forms_that_were_timed_stand_in_a_table() {
+    if !permitted() {
+        return;
+    }
+    let folder = folder("forms");
+    let page = folder.join("r.html");
+    let json = folder.join("r.json").display().to_string();
+    let more = ["--goal", "latency", "--keep", "2", "--time-limit", "8", "--json", &json];
+    let data = data(&report(&example("xdp_count.o"), &page, &more));
+    let told: serde_json::Value = serde_json::from_slice(&fs::read(&json).expect("a report")).expect("JSON");
+    let (shown, told) = (data["forms"].as_array().expect("forms"), told["variants"].as_array().expect("forms"));
+    assert!(!shown.is_empty() && shown.len() == told.len(), "{shown:?}");
+    for (s, t) in shown.iter().zip(told) {
+        for figure in ["slots", "time_ratio", "time_call"] {
+            assert_eq!(s[figure], t[figure], "{shown:?}");
+        }
+    }
+    assert_eq!(shown[0]["output"], "r.o", "{shown:?}");
+    // If all forms are slower, the original stays, and there is no code to look at.
+    if !data["functions"][0]["code"].is_null() {
+        opened(&page, 1, 4);
+    }
 }

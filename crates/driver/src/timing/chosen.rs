@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use bpf_kernel::{KernelError, ProgramType, RunResult};
+use bpf_kernel::{ProgramType, RunResult};
 
 use super::serialized;
+use super::spent::Turns;
 use crate::difftest::Input;
-use crate::difftest::inputs::context_alone;
 use crate::difftest::scenario::Loaded;
 
 /// So many inputs of one class.
@@ -16,28 +16,6 @@ const MOST_OF_CLASS: usize = 3;
 const SLOW: u32 = 100;
 /// Of XDP a turn is so much longer: around its test runs stand milliseconds.
 const XDP_TURN: f64 = 16.0;
-
-/// How an input is run.
-#[derive(Clone, Copy)]
-pub(super) enum Turns {
-    /// So many repetitions in one system call.
-    Repeated(u32),
-    /// So many system calls of one run.
-    Single(u32),
-}
-
-impl Turns {
-    /// Nanoseconds a run; `run` takes how often. `None`: the kernel does not run it.
-    pub fn mean(self, run: impl Fn(u32) -> Result<RunResult, KernelError>) -> Option<f64> {
-        match self {
-            Turns::Repeated(n) => Some(f64::from(run(n).ok()?.duration_ns)),
-            Turns::Single(n) => {
-                let all = (0..n).map(|_| Some(f64::from(run(1).ok()?.duration_ns)));
-                Some(all.sum::<Option<f64>>()? / f64::from(n))
-            }
-        }
-    }
-}
 
 /// An input that is timed.
 pub(super) struct Chosen {
@@ -77,7 +55,7 @@ impl Chooser<'_> {
             }
             let run = |input: &Input| self.loaded.run(0, self.name, input);
             let mut seen = run(&input);
-            if seen.is_err() && input.context.is_some() && !context_alone(self.kind) {
+            if seen.is_err() && input.context.is_some() {
                 // Not every context is taken: without one from here on.
                 input.context = None;
                 seen = run(&input);
@@ -107,7 +85,6 @@ impl Chooser<'_> {
         let turn = self.turn.as_secs_f64() * if self.kind == ProgramType::XDP { XDP_TURN } else { 1.0 };
         let is_slow = Duration::from_nanos(first.duration_ns.into()) > self.turn * SLOW;
         if !is_slow
-            && !context_alone(self.kind)
             && let Ok(run) = self.loaded.repeat(0, self.name, input, FEW)
             && (run.retval, run.data_out.len()) == (first.retval, input.packet.len())
         {

@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 
 use bpf_isa::Costs;
-use bpf_kernel::{Entry, ProgramType};
+use bpf_kernel::Entry;
 use bpf_object::{FuncId, Object};
 
 use crate::difftest::Input;
-use crate::difftest::inputs::context_alone;
 use crate::estimate::Estimate;
 use crate::interpret::{Program, RunState};
 
@@ -20,17 +19,13 @@ const FUEL: u64 = 1 << 20;
 pub(super) fn of(
     objects: &[&[u8]],
     name: &str,
-    kind: ProgramType,
     inputs: &[(&Input, u32)],
     contents: &BTreeMap<String, Vec<Entry>>,
     costs: &Costs,
 ) -> Vec<Vec<Option<Estimate>>> {
     let of_object = |bytes: &&[u8]| {
         let program = program(bytes, name);
-        inputs
-            .iter()
-            .map(|(input, returns)| estimate(program.as_ref()?, kind, input, *returns, contents, costs))
-            .collect()
+        inputs.iter().map(|(input, returns)| estimate(program.as_ref()?, input, *returns, contents, costs)).collect()
     };
     objects.iter().map(of_object).collect()
 }
@@ -57,17 +52,15 @@ fn program(bytes: &[u8], name: &str) -> Option<Program> {
 
 fn estimate(
     program: &Program,
-    kind: ProgramType,
     input: &Input,
     returns: u32,
     contents: &BTreeMap<String, Vec<Entry>>,
     costs: &Costs,
 ) -> Option<Estimate> {
-    let context = input.context.as_deref().filter(|_| context_alone(kind));
     let mut state = program.start();
     program.fill(&mut state, contents);
     let run = |state: &RunState| {
-        let (mut interp, outcome) = program.run(&input.packet, context, state, FUEL);
+        let (mut interp, outcome) = program.run(&input.packet, None, state, FUEL);
         let is_same = outcome.is_ok_and(|o| o.r0 as u32 == returns);
         is_same.then(|| (interp.take_trail(), program.state(&interp.host)))
     };

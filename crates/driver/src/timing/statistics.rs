@@ -13,12 +13,12 @@ use fastrand::Rng;
 /// Nanoseconds: by load and round.
 pub type Times = Vec<Vec<f64>>;
 
-/// Nanoseconds: by load, round and input.
-pub(super) type ByLoad = Vec<Vec<Vec<f64>>>;
+/// What runs take: by load, round and input.
+pub(super) type ByLoad<T> = Vec<Vec<Vec<T>>>;
 
 /// Adds inputs to what was timed, round by round. Of either there may be fewer loads, and of these fewer rounds, where the time was
 /// over: what is left are those in which all inputs were timed.
-pub(super) fn add(times: &mut [ByLoad], more: Vec<ByLoad>) {
+pub(super) fn add<T>(times: &mut [ByLoad<T>], more: Vec<ByLoad<T>>) {
     for (loads, more) in times.iter_mut().zip(more) {
         loads.truncate(more.len());
         for (rounds, more) in loads.iter_mut().zip(more) {
@@ -45,6 +45,13 @@ impl Summary {
         let mut all: Vec<f64> = times.iter().flatten().copied().collect();
         all.sort_unstable_by(f64::total_cmp);
         Summary { middle: middle_of_sorted(&all), lower_quartile: at(&all, 0.25), upper_quartile: at(&all, 0.75) }
+    }
+
+    /// The same, if there are any and all of them are numbers.
+    pub(super) fn of_known(times: &Times) -> Option<Summary> {
+        let summary = Summary::of(times);
+        let is_known = summary.middle.is_finite() && times.iter().flatten().all(|time| time.is_finite());
+        is_known.then_some(summary)
     }
 }
 
@@ -218,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_is_left_of_two_times_are_the_rounds_of_both() {
-        let made = |input: f64, rounds: &[usize]| -> Vec<ByLoad> {
+        let made = |input: f64, rounds: &[usize]| -> Vec<ByLoad<f64>> {
             let of_load = |rounds: &usize| vec![vec![input]; *rounds];
             vec![rounds.iter().map(of_load).collect(); 2]
         };
@@ -237,6 +244,14 @@ mod tests {
         let of = |n: usize| middle((0..n).map(|i| if i + 1 == n { 100.0 } else { i as f64 }).collect());
         assert!(of(0).is_nan());
         assert_eq!([1, 2, 3, 4, 5, 7, 8].map(of), [100.0, 50.0, 1.0, 1.5, 2.0, 3.0, 3.5]);
+    }
+
+    #[test]
+    fn of_what_is_not_known_there_is_no_middle() {
+        assert_eq!(Summary::of_known(&vec![vec![1.0], vec![1.0, 1.0]]).map(|s| s.middle), Some(1.0));
+        for times in [vec![], vec![vec![]], vec![vec![1.0, 2.0, f64::NAN]]] {
+            assert_eq!(Summary::of_known(&times), None, "{times:?}");
+        }
     }
 
     #[test]

@@ -22,4 +22,5 @@ mod passes_page;
 mod paths;
 mod presence;
 mod ssa;
+mod timing;
 mod unlinked;

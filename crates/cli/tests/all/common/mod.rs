@@ -32,6 +32,22 @@ pub fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
 }
 
+/// A capture (pcap, Ethernet) of these frames, as bytes of a file.
+pub fn capture_of(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // Magic, version 2.4, zone, accuracy, longest packet, Ethernet.
+    for word in [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65535, 1] {
+        bytes.extend(word.to_le_bytes());
+    }
+    for (second, frame) in frames.iter().enumerate() {
+        for word in [second as u32, 0, frame.len() as u32, frame.len() as u32] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(frame);
+    }
+    bytes
+}
+
 /// Runs the binary.
 pub fn bpf_opt<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ran {
     Ran::of(command().args(args).output().expect("the binary runs"))
