@@ -10,7 +10,7 @@ import (
 )
 
 // bpf2go compiles the program and writes code that embeds the object, which then becomes smaller in its place. The same bytes
-// on every machine, quickly; `-O2` finds more. bpf-opt takes little-endian objects.
+// on every machine, quickly; `-O2` finds more.
 //go:generate go tool bpf2go -target bpfel -cflags "-O2 -g -mcpu=v3" counter ../xdp_count.c
 //go:generate bpf-opt opt -O1 --no-cache --no-kernel --min-kernel 6.1 -q counter_bpfel.o -o counter_bpfel.o
 

@@ -1,6 +1,7 @@
 //! The library as others use it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bpf_opt::{
@@ -8,9 +9,12 @@ use bpf_opt::{
     verify,
 };
 
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
+}
+
 fn example(name: &str) -> Vec<u8> {
-    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name))
-        .expect("the examples are there")
+    std::fs::read(path(name)).expect("the examples are there")
 }
 
 fn quick() -> Options {
@@ -64,4 +68,40 @@ fn what_is_no_object_is_an_error() {
     assert!(verify(b"no object", b"nor this", &quick()).is_err());
     assert!(check(b"", None).is_err());
     assert!(matches!(check(&example("hooks.o"), Some("nothing")), Err(Error::ProgramType(_))));
+}
+
+/// Runs `examples/optimize.rs` as it was built with this test: exit code, standard output, standard error.
+fn run_example(input: &Path, output: &Path) -> (Option<i32>, String, String) {
+    let own = std::env::current_exe().expect("a path");
+    // `target/PROFILE/deps/library-…`, and the example is `target/PROFILE/examples/optimize`.
+    let built = own.ancestors().nth(2).expect("a folder of the profile").join("examples");
+    let binary = built.join("optimize").with_extension(std::env::consts::EXE_EXTENSION);
+    assert!(
+        binary.exists(),
+        "{}: no such file; `cargo test -p bpf-opt-api` builds it, and so does `cargo build -p bpf-opt-api --example optimize`",
+        binary.display()
+    );
+    let ran = Command::new(&binary).arg(input).arg(output).output().expect("it runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (ran.status.code(), text(&ran.stdout), text(&ran.stderr))
+}
+
+#[test]
+fn the_example_writes_an_object_that_is_smaller_and_equal() {
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("written-by-the-example.o");
+    // What an earlier run has left proves nothing.
+    let _ = std::fs::remove_file(&output);
+    let (code, said, complaints) = run_example(&path("xdp_count.c"), &output);
+    assert!(code == Some(1) && said.is_empty() && complaints.starts_with("Error: "), "{said}{complaints}");
+    assert!(!output.exists());
+    let (code, said, complaints) = run_example(&path("xdp_count.o"), &output);
+    assert_eq!(code, Some(0), "{complaints}");
+    let slots = said.strip_suffix(" slots, proven equal: true\n").and_then(|text| text.split_once(" -> "));
+    let slots = slots.and_then(|(before, after)| Some((before.parse().ok()?, after.parse().ok()?)));
+    let (before, after): (usize, usize) = slots.unwrap_or_else(|| panic!("{said}"));
+    let (original, written) = (example("xdp_count.o"), std::fs::read(&output).expect("it was written"));
+    assert!(after < before, "{said}");
+    let count = |object: &[u8]| optimize(object, &quick()).expect("an object").slots().0;
+    assert_eq!((count(&original), count(&written)), (before, after));
+    assert!(verify(&original, &written, &quick()).expect("both are objects").is_equal());
 }

@@ -311,3 +311,53 @@ fn named(folder: Option<&Path>, wanted: &str) -> Result<Image, Failure> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that does not boot, of which answers are kept in the folder.
+    fn kernel(folder: &Path, release: &str) -> Arc<OtherKernel> {
+        // Of a bzImage the header, which says the release.
+        let mut image = vec![0; 0x400];
+        image[0x202..0x206].copy_from_slice(b"HdrS");
+        image[0x20e..0x210].copy_from_slice(&0x100u16.to_le_bytes());
+        image[0x300..0x300 + release.len()].copy_from_slice(release.as_bytes());
+        let path = folder.join(release);
+        fs::write(&path, image).expect("written");
+        let answers = Some(folder.join("answers"));
+        let ways = Ways { images: None, accelerator: None, limit: Duration::ZERO, answers };
+        let mut named = OtherKernel::named(&[path.display().to_string()], &ways).expect("an image");
+        named.swap_remove(0)
+    }
+
+    #[test]
+    fn what_was_asked_before_is_answered_without_a_machine() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let asked = kernel(folder.path(), "6.1.0");
+        let object: &[u8] = b"an object";
+        let said = Answer { not_loadable: Some("no such map".to_owned()), ..Answer::default() };
+        let question = guest::question(object, Some("xdp")).expect("packed");
+        assert!(!asked.knows(object, Some("xdp")));
+        keep(&asked.place(&question).expect("answers are kept"), &said);
+        assert!(asked.knows(object, Some("xdp")));
+        let answer = asked.ask(object, Some("xdp")).expect("no machine is needed");
+        assert_eq!(answer.not_loadable, said.not_loadable);
+        // The same kernel from another run of this program.
+        assert!(kernel(folder.path(), "6.1.0").knows(object, Some("xdp")));
+        assert!(!asked.knows(b"an objecT", Some("xdp")), "another object");
+        assert!(!asked.knows(object, Some("tc")) && !asked.knows(object, None), "another type");
+        assert!(!kernel(folder.path(), "6.1.1").knows(object, Some("xdp")), "another kernel");
+    }
+
+    #[test]
+    fn a_damaged_answer_is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = folder.path().join("answers/of.json");
+        keep(&place, &Answer { release: "6.1.0".to_owned(), ..Answer::default() });
+        assert!(read(&place).is_some_and(|answer| answer.release == "6.1.0"));
+        let text = fs::read(&place).expect("kept");
+        fs::write(&place, &text[..text.len() / 2]).expect("written");
+        assert!(read(&place).is_none());
+    }
+}

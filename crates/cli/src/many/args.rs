@@ -28,7 +28,18 @@ pub struct ManyArgs {
 impl ManyArgs {
     /// Whether a table was asked for, however many objects there are.
     pub fn asks_for_a_table(&self) -> bool {
-        self.list.is_some() || self.sort.is_some() || !self.only.is_empty()
+        self.first_given(None).is_some()
+    }
+
+    /// The first that is given of the options about many objects; `csv` is the file that the command's own `--csv` names.
+    pub fn first_given(&self, csv: Option<&Path>) -> Option<&'static str> {
+        let options = [
+            ("--list", self.list.is_some()),
+            ("--sort", self.sort.is_some()),
+            ("--only", !self.only.is_empty()),
+            ("--csv", csv.is_some()),
+        ];
+        options.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
     }
 }
 

@@ -82,9 +82,11 @@ struct Both<'a> {
 
 /// Runs the command: two objects, or the objects of two folders by their paths below these.
 pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
-    let [a, b] = &args.files[..] else {
-        return Err(Failure::bad_input("--compare needs two: objects, or folders with objects of the same names"));
-    };
+    const NEEDED: &str = "--compare needs two: objects, or folders with objects of the same names";
+    if args.many.list.is_some() {
+        return Err(Failure::bad_input("--list does not go with --compare").with_hint(NEEDED));
+    }
+    let [a, b] = &args.files[..] else { return Err(Failure::bad_input(NEEDED)) };
     let pairs = pairs(a, b)?;
     let read: Vec<Item> =
         pairs.iter().flat_map(|p| p.paths()).map(|path| Item { path: path.clone(), below: path }).collect();

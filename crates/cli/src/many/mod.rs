@@ -5,12 +5,12 @@
 //! a [`spool`] until all are there. What is to be done with one object is not said here, but by the command itself.
 
 pub mod args;
+pub mod inputs;
 
 mod bench;
 mod check;
 mod ci;
 mod compare;
-mod inputs;
 mod load;
 mod opt;
 mod pool;
@@ -25,24 +25,36 @@ use crate::failure::Failure;
 
 /// `opt`: one object to a file, many to a folder.
 pub fn optimize(args: &OptArgs) -> Result<u8, Failure> {
+    const HINT: &str = "many objects go to a folder: `bpf-opt opt IN.o … -d DIR`";
+    let of_many = args.many.first_given(args.csv.as_deref());
     if args.list_parts || args.make_parts {
-        return crate::opt::parts::run(args);
+        return match of_many {
+            Some(option) => Err(Failure::bad_input(format!("{option} does not go with --list-parts or --make-parts"))
+                .with_hint("name the objects; no table is made of them")),
+            None => crate::opt::parts::run(args),
+        };
     }
-    match (&args.inputs[..], &args.output, &args.directory) {
-        (_, _, Some(folder)) => opt::run(args, folder),
-        ([input], Some(output), _) if !args.many.asks_for_a_table() => crate::opt::run(args, input, output),
-        _ => Err(Failure::bad_input("-o takes what is made of one object")
-            .with_hint("many objects go to a folder: `bpf-opt opt IN.o … -d DIR`")),
+    match (&args.inputs[..], &args.output, &args.directory, of_many) {
+        (_, _, Some(folder), _) => opt::run(args, folder),
+        ([input], Some(output), _, None) => crate::opt::run(args, input, output),
+        ([_] | [], Some(_), _, Some(option)) => Err(is_about_many(option, HINT)),
+        _ => Err(Failure::bad_input("-o takes what is made of one object").with_hint(HINT)),
     }
+}
+
+/// An option of many objects where there is one, or one beside others.
+fn is_about_many(option: &str, hint: &str) -> Failure {
+    Failure::bad_input(format!("{option} is for many objects")).with_hint(hint)
 }
 
 /// `verify`: two objects, or many against those in a folder.
 pub fn verify(args: &VerifyArgs) -> Result<u8, Failure> {
-    match (&args.objects[..], &args.directory) {
-        (_, Some(folder)) => verify::run(args, folder),
-        ([a, b], None) if !args.many.asks_for_a_table() && args.table.csv.is_none() => crate::verify::run(args, a, b),
-        _ => Err(Failure::bad_input("two objects are compared")
-            .with_hint("many with those in a folder: `bpf-opt verify A.o … -d DIR`")),
+    const HINT: &str = "many with those in a folder: `bpf-opt verify A.o … -d DIR`";
+    match (&args.objects[..], &args.directory, args.many.first_given(args.table.csv.as_deref())) {
+        (_, Some(folder), _) => verify::run(args, folder),
+        ([a, b], None, None) => crate::verify::run(args, a, b),
+        (_, None, Some(option)) => Err(is_about_many(option, HINT)),
+        _ => Err(Failure::bad_input("two objects are compared").with_hint(HINT)),
     }
 }
 
@@ -69,13 +81,12 @@ pub fn load(args: &LoadArgs) -> Result<u8, Failure> {
 
 /// `bench`: objects beside each other, or many beside those in a folder.
 pub fn bench(args: &BenchArgs) -> Result<u8, Failure> {
-    match &args.directory {
-        Some(folder) => bench::run(args, folder),
-        None if args.many.asks_for_a_table() => {
-            Err(Failure::bad_input("--list, --sort and --only are for many objects")
-                .with_hint("those in a folder beside others: `bpf-opt bench A.o … -d DIR`"))
-        }
-        None => crate::bench::run(args),
+    const HINT: &str = "those in a folder beside others: `bpf-opt bench A.o … -d DIR`";
+    // Its `--csv` is for objects beside each other, too.
+    match (&args.directory, args.many.first_given(None)) {
+        (Some(folder), _) => bench::run(args, folder),
+        (None, Some(option)) => Err(is_about_many(option, HINT)),
+        (None, None) => crate::bench::run(args),
     }
 }
 

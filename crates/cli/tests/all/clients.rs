@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::{Ran, bpf_opt, example};
-use crate::recipes::{are_clients_wanted, are_here, counted, is_libbpf_here};
+use crate::recipes::{are_clients_wanted, are_here, counted, first_here, is_libbpf_here};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -57,8 +57,7 @@ impl Work {
 /// GCC's objects: BTF and relocations of its own, no BTF.ext to speak of.
 #[test]
 fn what_gcc_compiles() {
-    let names = ["bpf-unknown-none-gcc", "bpf-gcc"];
-    let Some(gcc) = names.iter().find(|name| are_here(&[name])) else { return };
+    let Some(gcc) = first_here(&["bpf-unknown-none-gcc", "bpf-gcc"]) else { return };
     let work = Work::new();
     work.run(gcc, &["-O2", "-g", "-gbtf", "-c", &source("gcc.c"), "-o", "gcc.o"]).expect(0);
     let (before, after) = work.optimize("gcc.o", "gcc.opt.o", &[]);

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::common::*;
+use crate::recipes::{are_clients_wanted, are_here, do_without};
 
 fn folder() -> TempDir {
     tempfile::tempdir().expect("a folder")
@@ -18,16 +19,6 @@ fn root() -> PathBuf {
 
 const BINARY: &str = env!("CARGO_BIN_EXE_bpf-opt");
 
-/// Whether a program is here; says so if a test has to do without.
-fn is_here(tool: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {tool} >/dev/null")]).status();
-    let found = found.is_ok_and(|status| status.success());
-    if !found {
-        eprintln!("skipped: {tool} is not here");
-    }
-    found
-}
-
 fn run(command: &mut Command) -> Ran {
     Ran::of(command.stdin(Stdio::null()).output().expect("the command runs"))
 }
@@ -38,7 +29,7 @@ fn completions_are_scripts_of_their_shells() {
     for (shell, check) in [("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")] {
         let script = folder.path().join(shell);
         fs::write(&script, bpf_opt(["completions", shell]).expect(0).out).expect("written");
-        if is_here(shell) {
+        if are_here(&[shell]) {
             let ran = run(Command::new(shell).arg(check).arg(&script)).expect(0);
             assert_eq!(ran.err, "", "{shell}");
         }
@@ -62,7 +53,7 @@ fn offered(words: &[&str]) -> Vec<String> {
 
 #[test]
 fn bash_completes_commands_and_options() {
-    if !is_here("bash") {
+    if !are_here(&["bash"]) {
         return;
     }
     assert_eq!(offered(&["bpf-opt", "spec"]), ["specialize"]);
@@ -114,14 +105,14 @@ fn every_command_has_a_page() {
 fn pages_are_set_without_warnings() {
     let folder = folder();
     let pages = manual(folder.path());
-    if is_here("groff") {
+    if are_here(&["groff"]) {
         for page in &pages {
             let ran = run(Command::new("groff").args(["-man", "-ww", "-Tutf8", "-Kutf8"]).arg(page)).expect(0);
             assert_eq!(ran.err, "", "{}", page.display());
             assert!(ran.out.contains("bpf-opt"), "{}", page.display());
         }
     }
-    if is_here("man") {
+    if are_here(&["man"]) {
         let mut command = Command::new("man");
         command.env("MANWIDTH", "100").args(["--warnings", "-P", "cat", "-l"]).arg(&pages[0]);
         let ran = run(&mut command).expect(0);
@@ -150,7 +141,7 @@ fn tries(binary: &Path) {
 
 #[test]
 fn make_installs_and_takes_away() {
-    if !is_here("make") {
+    if !are_here(&["make"]) {
         return;
     }
     let folder = folder();
@@ -175,7 +166,7 @@ fn make_installs_and_takes_away() {
 
 #[test]
 fn a_debian_package_unpacks_and_runs() {
-    if !is_here("dpkg-deb") || !is_here("python3") {
+    if !are_here(&["dpkg-deb", "python3"]) {
         return;
     }
     let folder = folder();
@@ -218,7 +209,7 @@ fn is_allowed(licence: &str, allowed: &[&str]) -> bool {
 /// `cargo deny` says it, too, of more; this needs no other tool.
 #[test]
 fn licences_of_what_is_linked_are_allowed() {
-    if !is_here("python3") {
+    if !are_here(&["python3"]) {
         return;
     }
     let deny = fs::read_to_string(root().join("deny.toml")).expect("the rules");
@@ -236,8 +227,7 @@ fn licences_of_what_is_linked_are_allowed() {
 /// With the profile of the tests, so that little is built anew; only `make clients` does it all the same.
 #[test]
 fn cargo_installs_it() {
-    if std::env::var_os("BPF_OPT_CLIENTS").is_none() || !is_here("cargo") {
-        eprintln!("skipped: `make clients` runs it");
+    if !are_clients_wanted() || !are_here(&["cargo"]) {
         return;
     }
     let folder = folder();
@@ -250,8 +240,7 @@ fn cargo_installs_it() {
 /// A whole release build in an image, so only `make clients` does it.
 #[test]
 fn a_container_says_its_version() {
-    if std::env::var_os("BPF_OPT_CLIENTS").is_none() {
-        eprintln!("skipped: `make clients` runs it");
+    if !are_clients_wanted() {
         return;
     }
     let answers = ["podman", "docker"].iter().any(|tool| {
@@ -259,7 +248,7 @@ fn a_container_says_its_version() {
         asked.is_ok_and(|status| status.success())
     });
     if !answers {
-        eprintln!("skipped: neither podman nor docker answers");
+        do_without(&["podman", "docker"]);
         return;
     }
     let ran = run(Command::new("make").current_dir(root()).args(["-s", "container"])).expect(0);

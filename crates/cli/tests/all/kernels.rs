@@ -1,12 +1,13 @@
-//! `bpf-opt kernels` from outside. Booting needs qemu and an image: the last test skips without.
+//! `bpf-opt kernels` from outside. Booting needs qemu and an image: tests that boot skip without.
 
-use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use bpf_testgen::assembly::{Map, Surroundings, functions, object};
 
-use crate::common::{bpf_opt, example};
+use crate::common::{Ran, bpf_opt, command, example};
 
 /// A bzImage's header, of which only the release counts here.
 fn image(release: &str) -> Vec<u8> {
@@ -57,6 +58,95 @@ fn a_kernel_is_meant_by_just_one_beginning_of_a_name() {
     assert!(bpf_opt(["kernels", "load", &object, "--images", &kept]).expect(2).err.contains("--kernels"));
 }
 
+/// `kernels load` with a cache of its own, and a `qemu-system-x86_64` that counts its starts and gives up.
+struct Counted {
+    folder: tempfile::TempDir,
+}
+
+impl Counted {
+    fn new() -> Counted {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (tools, counts) = (folder.path().join("tools"), folder.path().join("starts"));
+        let qemu = tools.join("qemu-system-x86_64");
+        fs::create_dir(&tools).expect("made");
+        fs::write(&qemu, format!("#!/bin/sh\necho start >> '{}'\nexit 1\n", counts.display())).expect("written");
+        fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).expect("executable");
+        Counted { folder }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, objects: &[&Path], image: &Path, more: &[&str]) -> Command {
+        let mut command = command();
+        command.env("XDG_CACHE_HOME", self.at("cache"));
+        command.args(["kernels", "load"]).args(objects).arg("--kernels").arg(image).args(more);
+        command
+    }
+
+    /// Loads objects in the kernel of this image.
+    fn load(&self, objects: &[&Path], image: &Path, more: &[&str]) -> Ran {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = self.command(objects, image, more);
+        command.env("PATH", format!("{}:{path}", self.at("tools").display()));
+        Ran::of(command.output().expect("the binary runs"))
+    }
+
+    /// The same with this machine's qemu, which boots it.
+    fn boot_and_load(&self, objects: &[&Path], image: &Path, more: &[&str]) -> Ran {
+        Ran::of(self.command(objects, image, more).output().expect("the binary runs"))
+    }
+
+    /// How often that qemu was started.
+    fn starts(&self) -> usize {
+        fs::read_to_string(self.at("starts")).map_or(0, |text| text.lines().count())
+    }
+}
+
+#[test]
+fn an_object_that_cannot_be_read_is_a_row_and_folders_are_looked_into() {
+    let counted = Counted::new();
+    let image_file = counted.at("vmlinuz");
+    fs::write(&image_file, image("6.1.0")).expect("a file");
+    for folder in ["build", "build/more", "empty"] {
+        fs::create_dir(counted.at(folder)).expect("made");
+    }
+    fs::write(counted.at("build/notes.txt"), "no object").expect("written");
+    fs::write(counted.at("build/text.o"), "no object").expect("written");
+    let whole = fs::read(example("xdp_count.o")).expect("a committed object");
+    fs::write(counted.at("build/more/half.o"), &whole[..100]).expect("written");
+    let report = counted.at("report.json");
+    let json = ["--json", report.to_str().expect("plain")];
+    let ran = counted.load(&[&counted.at("build")], &image_file, &json).expect(2);
+    let rows: Vec<Vec<&str>> = ran.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    let (half, text) = (counted.at("build/more/half.o"), counted.at("build/text.o"));
+    let [half, text] = [&half, &text].map(|path| path.to_str().expect("plain"));
+    assert_eq!(rows[1..3], [[half, "failed"], [text, "failed"]], "{}", ran.out);
+    assert!(ran.out.contains(&format!("\n{text}: ")), "and why: {}", ran.out);
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).expect("a report")).expect("JSON");
+    assert_eq!(report["exit_status"], 2);
+    let objects = report["kernels"][0]["objects"].as_array().expect("a list");
+    assert_eq!(objects.len(), 2);
+    for (object, path) in objects.iter().zip([half, text]) {
+        assert_eq!(object["input"], path);
+        assert!(object["error"].as_str().is_some_and(|why| why.starts_with(path)), "{object}");
+    }
+    // What a list names comes behind the others.
+    fs::write(counted.at("list"), format!("# one\n{half}\n")).expect("written");
+    let list = ["--list", &counted.at("list").display().to_string(), "--json", "-"].map(str::to_owned);
+    let ran = counted.load(&[Path::new(text)], &image_file, &list.each_ref().map(String::as_str)).expect(2);
+    let report: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+    let objects = report["kernels"][0]["objects"].as_array().expect("a list").iter();
+    assert!(objects.map(|o| o["input"].as_str()).eq([Some(text), Some(half)]), "{report}");
+    assert!(ran.err.contains(text) && ran.err.contains(half), "{}", ran.err);
+    assert_eq!(counted.starts(), 0, "there was nothing to ask");
+    assert!(counted.load(&[&counted.at("empty")], &image_file, &[]).expect(2).err.contains("no .o files"));
+    // There is something to ask, and no machine.
+    counted.load(&[&example("xdp_count.o"), Path::new(text)], &image_file, &[]).expect(3);
+    assert!(counted.starts() > 0);
+}
+
 #[test]
 fn what_a_guest_does_is_done_nowhere_else() {
     assert!(bpf_opt(["guest"]).expect(2).err.contains("switches it off"));
@@ -73,7 +163,7 @@ fn any_image() -> Option<PathBuf> {
 
 /// An image, if there is a machine to boot it in; else says why the test does nothing.
 fn bootable() -> Option<PathBuf> {
-    let qemu = std::process::Command::new("qemu-system-x86_64").arg("--version").output();
+    let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
     let image = any_image().filter(|_| qemu.is_ok());
     if image.is_none() {
         eprintln!("skipped: no qemu, or no kernel image in /boot or in BPF_OPT_TEST_KERNEL");
@@ -84,30 +174,35 @@ fn bootable() -> Option<PathBuf> {
 #[test]
 fn another_kernel_says_what_it_takes_and_why_not() {
     let Some(image) = bootable() else { return };
-    let folder = tempfile::tempdir().expect("a folder");
-    let report = folder.path().join("report.json");
-    let text = report.display().to_string();
-    let (good, bad) = (example("xdp_count.o"), folder.path().join("bad.o"));
+    let counted = Counted::new();
+    let report = counted.at("report.json");
+    let json = ["--json", report.to_str().expect("plain")];
+    let (good, bad, text) = (example("xdp_count.o"), counted.at("bad.o"), counted.at("text.o"));
     let code = functions("r0 = *(u32 *)(r1 + 4096)\nexit\n", "xdp").expect("functions");
     let around = Surroundings { section: "xdp".into(), untyped: true, ..Surroundings::default() };
     fs::write(&bad, object(&around, &code).expect("it assembles")).expect("written");
-    let args: [&OsStr; 8] = [
-        "kernels".as_ref(),
-        "load".as_ref(),
-        good.as_ref(),
-        bad.as_ref(),
-        "--kernels".as_ref(),
-        image.as_ref(),
-        "--json".as_ref(),
-        text.as_ref(),
-    ];
-    let ran = bpf_opt(args).expect(1);
+    fs::write(&text, "no object").expect("written");
+    let ran = counted.boot_and_load(&[&good, &bad], &image, &json).expect(1);
     assert!(ran.out.contains("1 of 1") && ran.out.contains("0 of 1") && ran.out.contains("rejected"), "{}", ran.out);
-    let report: serde_json::Value = serde_json::from_slice(&fs::read(report).expect("a report")).expect("JSON");
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).expect("a report")).expect("JSON");
     let objects = &report["kernels"][0]["objects"];
     assert_eq!(objects[0]["programs"][0]["verdict"], "accepted");
     assert_eq!(objects[1]["programs"][0]["verdict"], "rejected");
     assert!(objects[0]["programs"][0]["processed"].as_u64().is_some_and(|n| n > 0));
+
+    // What was asked before needs no machine, and what was not needs one.
+    assert_eq!(counted.load(&[&good, &bad], &image, &json).expect(1).out, ran.out);
+    let beside = counted.load(&[&good, &text], &image, &json).expect(2);
+    assert!(beside.out.contains("1 of 1") && beside.out.contains("failed"), "{}", beside.out);
+    assert_eq!(counted.starts(), 0);
+    let mut changed = fs::read(&good).expect("a committed object");
+    changed.push(0);
+    fs::write(counted.at("changed.o"), changed).expect("written");
+    counted.load(&[&counted.at("changed.o")], &image, &json).expect(3);
+    let starts = counted.starts();
+    assert!(starts > 0);
+    counted.load(&[&good], &image, &["--no-cache"]).expect(3);
+    assert!(counted.starts() > starts);
 }
 
 /// The original tests whether an element is there that always is. Kernels before 6.14 do not see that it is.

@@ -348,6 +348,38 @@ fn many_are_checked_with_a_row_for_each_program() {
 }
 
 #[test]
+fn options_of_a_table_are_refused_where_there_is_none() {
+    let work = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| work.path().join(name).display().to_string();
+    let (input, out, file) = (example("globals.o").display().to_string(), at("out.o"), at("file"));
+    let by = ["--rounds", "1", "--by-function"];
+    let commands: [&[&str]; 5] = [
+        &["opt", &input, "-o", &out],
+        &[&["opt", &input, "--list-parts"][..], &by].concat(),
+        &[&["opt", &input, "--make-parts", "--parts", &out][..], &by].concat(),
+        &["verify", &input, &input],
+        &["bench", &input, &input],
+    ];
+    for [option, value] in [["--csv", &file], ["--list", &file], ["--sort", "object"], ["--only", "failed"]] {
+        // Of objects beside each other there is a table, too.
+        for command in commands.iter().filter(|c| (c[0], option) != ("bench", "--csv")) {
+            let said = bpf_opt([*command, &[option, value]].concat()).expect(2).err;
+            assert!(said.contains(&format!("{option} ")) && said.contains("hint:"), "{command:?}: {said}");
+        }
+    }
+    assert_eq!(files(work.path()), [""; 0], "nothing is written");
+}
+
+#[test]
+fn a_list_does_not_go_with_two_that_are_compared() {
+    let (work, input) = (tempfile::tempdir().expect("a folder"), example("globals.o").display().to_string());
+    let list = work.path().join("list").display().to_string();
+    fs::write(&list, format!("{input}\n")).expect("written");
+    let said = bpf_opt(["load", "--compare", &input, &input, "--list", &list]).expect(2).err;
+    assert!(said.contains("--list does not go with --compare"), "{said}");
+}
+
+#[test]
 fn what_the_kernel_makes_of_two_is_compared() {
     if !permitted() {
         return;
@@ -405,4 +437,65 @@ fn many_are_loaded_with_a_row_for_each_program() {
     assert!(of("legacy_maps.o").iter().any(|r| r["verdict"] == "not-loadable"), "{table:?}");
     let table = rows(load("").expect(2).out.as_bytes());
     assert_eq!(table.iter().filter(|r| r["verdict"] == "failed").count(), 4, "{table:?}");
+}
+
+#[test]
+fn many_are_timed_beside_what_was_made_of_them() {
+    if !permitted() {
+        return;
+    }
+    let work = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| work.path().join(name);
+    for folder in ["in", "in/more", "out", "out/more"] {
+        fs::create_dir(at(folder)).expect("made");
+    }
+    for name in ["in/a.o", "in/more/b.o", "out/a.o", "out/more/b.o"] {
+        fs::copy(example("xdp_count.o"), at(name)).expect("copied");
+    }
+    let bench = |more: &[&str]| {
+        let mut command = command();
+        command.arg("bench").arg(at("in")).arg("-d").arg(at("out")).args(["--loads", "2", "--rounds", "2"]).args(more);
+        Ran::of(command.output().expect("the binary runs"))
+    };
+    let report = at("r.json");
+    let ran = bench(&["--csv", "-", "--json", report.to_str().expect("plain")]).expect(0);
+    let table = rows(ran.out.as_bytes());
+    let objects: Vec<PathBuf> = table.iter().map(|row| PathBuf::from(&row["object"])).collect();
+    assert_eq!(objects, [at("in/a.o"), at("in/more/b.o")]);
+    let mut inputs = 0;
+    for (row, other) in table.iter().zip(["out/a.o", "out/more/b.o"]) {
+        assert_eq!(
+            (row["program"].as_str(), Path::new(&row["against"])),
+            ("xdp_count", at(other).as_path()),
+            "{row:?}"
+        );
+        assert!(["faster", "slower", "noise"].contains(&row["verdict"].as_str()), "{row:?}");
+        let number = |column: &str| row[column].parse::<f64>().ok();
+        assert!(number("before_ns").is_some() && number("after_ns").is_some(), "{row:?}");
+        // There is none where the runs take no longer than those of an empty program.
+        if let Some(ratio) = number("ratio") {
+            assert!(number("low").is_none_or(|low| low <= ratio), "{row:?}");
+            assert!(number("high").is_none_or(|high| ratio <= high), "{row:?}");
+        }
+        inputs += row["inputs"].parse::<u64>().expect("a number");
+    }
+    let report = json(&report);
+    assert!(inputs > 0 && report["totals"]["inputs"] == inputs, "{report:#}");
+    assert_eq!(
+        (&report["command"], &report["objects"], &report["exit_status"]),
+        (&"bench".into(), &2.into(), &0.into())
+    );
+    let pairs = report["reports"].as_array().expect("a list").iter().map(|pair| &pair["objects"]);
+    let named = |path: PathBuf| path.display().to_string();
+    let expected =
+        [["in/a.o", "out/a.o"], ["in/more/b.o", "out/more/b.o"]].map(|pair| pair.map(|name| named(at(name))));
+    assert!(pairs.eq(expected.map(Value::from).iter()), "{report:#}");
+    assert!(bench(&[]).expect(0).out.contains("2 objects"));
+
+    // An object without a partner fails, and the others are timed.
+    fs::remove_file(at("out/a.o")).expect("removed");
+    let ran = bench(&["--csv", "-"]).expect(2);
+    let verdicts: Vec<String> = rows(ran.out.as_bytes()).iter().map(|row| row["verdict"].clone()).collect();
+    assert!(verdicts[0] == "failed" && ["faster", "slower", "noise"].contains(&verdicts[1].as_str()), "{verdicts:?}");
+    assert!(ran.err.contains("out/a.o"), "{}", ran.err);
 }

@@ -20,18 +20,47 @@ fn root() -> PathBuf {
 }
 
 /// Whether all these programs are here; says so if a test has to do without.
+#[track_caller]
 pub fn are_here(tools: &[&str]) -> bool {
-    let missing = tools.iter().find(|tool| {
-        let found = Command::new("sh").args(["-c", &format!("command -v {tool} >/dev/null")]).status();
-        !found.is_ok_and(|status| status.success())
-    });
-    missing.inspect(|tool| eprintln!("skipped: {tool} is not here")).is_none()
+    match tools.iter().find(|tool| !is_on_path(tool)) {
+        Some(&tool) => {
+            do_without(&[tool]);
+            false
+        }
+        None => true,
+    }
 }
 
+/// The first that is here of programs that do the same; says so if a test has to do without.
+#[track_caller]
+pub fn first_here<'a>(tools: &[&'a str]) -> Option<&'a str> {
+    let found = tools.iter().copied().find(|tool| is_on_path(tool));
+    if found.is_none() {
+        do_without(tools);
+    }
+    found
+}
+
+fn is_on_path(tool: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {tool} >/dev/null")]).status();
+    found.is_ok_and(|status| status.success())
+}
+
+/// Says that none of these tools is here, and fails if the environment asks for one of them.
+#[track_caller]
+pub fn do_without(tools: &[&str]) {
+    let what = tools.join(" or ");
+    let required = std::env::var("BPF_OPT_REQUIRE_CLIENTS").unwrap_or_default();
+    let is_required = required.split([',', ' ']).any(|name| name == "1" || tools.contains(&name));
+    assert!(!is_required, "BPF_OPT_REQUIRE_CLIENTS is {required}, but {what} is not here");
+    eprintln!("skipped: {what} is not here");
+}
+
+#[track_caller]
 pub fn is_libbpf_here() -> bool {
     let found = Command::new("pkg-config").args(["--exists", "libbpf"]).status().is_ok_and(|status| status.success());
     if !found {
-        eprintln!("no client is built: libbpf is not here");
+        do_without(&["libbpf"]);
     }
     found
 }
