@@ -6,11 +6,17 @@
 # make fuzz-filters FUZZ_SECONDS=600   random filters against libpcap (docs/tests.md)
 # make check-agreement  `check` beside this kernel's verifier: objects, hand-written programs, mutants (docs/check.md)
 # make without-kernel   results of `--no-kernel` beside those of the gate: what loads, what is saved (docs/check.md)
+# make kernel-images KERNELS=6.1,6.12   fetches Debian's newest images of these and keeps them (docs/kernels.md)
 # make other-kernels KERNELS=6.1,6.12   do results load there, wherever the originals do? (docs/kernels.md)
+# make debian      fetches the objects of Debian's xdp-tools and libxdp1 into FARM_DEBIAN; those that need them do that first
 # make ablation           each pass alone, and all passes without it (docs/ablation.md)
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make k2-tables   the K2 paper's tables, measured here, into docs/k2.md (K2_FLAGS="--only 1,5 --seconds 10")
-# make run-time    goal latency on inputs that reach every block, timed beside the originals, into docs/results.md (docs/counts.md)
+# make run-time    goal latency on inputs that reach every block, timed beside the originals and forms by hand, into docs/results.md (docs/counts.md)
+# make first-use   what a first run gives, in what time, beside a minute of search, into docs/search-speed.md (FIRST_USE_FLAGS="--minute 0")
+# make inputs-coverage   blocks that `inputs` reaches, into docs/inputs.md (INPUTS_FLAGS="--seconds 5 --long-seconds 60")
+# make specialize-times  a firewall with 1,000 elements, specialized and not, timed, into docs/specialize.md
+# make refused     which programs that the verifier refuses goal verifier makes acceptable, into tests/refused/README.md
 # make bench-check how often `bench` finds five multiplications, and calls a difference that is none, into docs/results.md
 # make verifier-work   instructions that the verifier processes under goal verifier, beside goal size, into docs/results.md
 # make load-tests  XDP programs under traffic between two network namespaces: throughput, latency, loss, into docs/results.md
@@ -50,7 +56,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables run-time bench-check verifier-work load-tests results pgo mine-rules proposals same-outputs many-objects \
+.PHONY: demo test bench soak check-agreement without-kernel kernel-images other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables debian run-time first-use inputs-coverage specialize-times refused bench-check verifier-work load-tests results pgo mine-rules proposals same-outputs many-objects \
   fuzz-filters fuzz-build wheel wheel-test farm-quick farm-test farm-experiment check lint package setup build install uninstall deb container deny clients
 
 demo: build
@@ -85,6 +91,8 @@ filter-figures: setup
 	$(CARGO) run --release -q -p bpf-figures -- docs $(FIGURES_FLAGS)
 
 KERNELS ?= 6.1,6.12
+kernel-images: build
+	scripts/kernel-images $(BPF_OPT) $(KERNELS)
 other-kernels: build
 	$(CARGO) run --release -q -p bpf-bench --bin other-kernels -- --bin $(BPF_OPT) --kernels $(KERNELS) \
 	  --results $(TARGET)/other-kernels $(BENCH_DIRS)
@@ -102,15 +110,32 @@ table10: setup
 k2-tables: build
 	$(CARGO) build --release -q -p bpf-bench $(addprefix --bin ,ablation cache-table rules-table settings-table)
 	scripts/k2-tables --bin $(TARGET)/release --bench $(BENCH) $(K2_FLAGS)
-# Objects of BENCH, and of RUN_TIME_MORE (Debian's, say); RUN_TIME_FLAGS="--seconds 10 --hand DIR".
-RUN_TIME_MORE ?= $(wildcard $(TARGET)/farm-debian)
-run-time: build
-	scripts/run-time --bin $(BPF_OPT) $(RUN_TIME_FLAGS) $(BENCH_DIRS) $(RUN_TIME_MORE)
+# Objects as users have them, from Debian's packages, beside those of BENCH; `FARM_DEBIAN=` leaves them out.
+FARM_DEBIAN ?= $(TARGET)/farm-debian
+debian:
+	test -z "$(FARM_DEBIAN)" || test -e $(FARM_DEBIAN)/xdpdump_bpf.o || bash $(BENCH)/fetch-debian.sh $(FARM_DEBIAN)
+# Objects of BENCH, and of RUN_TIME_MORE, with the forms by hand of those that are there; RUN_TIME_FLAGS="--seconds 10".
+RUN_TIME_MORE ?= $(FARM_DEBIAN)
+HAND := $(TARGET)/hand-forms
+run-time: build debian
+	rm -rf $(HAND)
+	$(CARGO) run --release -q -p bpf-bench --bin hand-forms -- docs/hand/*.s --bench $(BENCH) $(if $(FARM_DEBIAN),--bench $(dir $(FARM_DEBIAN))) -o $(HAND)
+	scripts/run-time --bin $(BPF_OPT) --hand $(HAND) $(RUN_TIME_FLAGS) $(BENCH_DIRS) $(RUN_TIME_MORE)
+first-use: build
+	scripts/first-use --bin $(BPF_OPT) $(FIRST_USE_FLAGS) $(BENCH)/public
+inputs-coverage: build debian
+	scripts/inputs-coverage --bin $(BPF_OPT) $(INPUTS_FLAGS) $(BENCH_DIRS) $(FARM_DEBIAN)
+specialize-times: build
+	scripts/specialize-times --bin $(BPF_OPT) $(SPECIALIZE_FLAGS)
+refused: build
+	scripts/refused --bin $(BPF_OPT) $(REFUSED_FLAGS) tests/refused
 # What bench tells of an object beside itself, and beside one with five dependent multiplications more.
 BENCH_CHECK ?= $(foreach n,k2/07-socket-0 k2/08-socket-1 k2/17-from-network public/es-new_linux-sockex2_kern public/es-cilium-examples-tcx_bpf_bpfel,$(wildcard $(BENCH)/$(n).o))
 bench-check: build
 	$(CARGO) build --release -q -p bpf-bench --bin chain
 	scripts/bench-check --bin $(BPF_OPT) --chain $(TARGET)/release/chain $(BENCH_CHECK_FLAGS) $(BENCH_CHECK)
+# Debian's objects, too, where `make debian` has fetched them.
+VERIFIER_WORK_MORE ?= $(wildcard $(FARM_DEBIAN))
 verifier-work: build
 	scripts/verifier-work --bin $(BPF_OPT) $(VERIFIER_WORK_FLAGS) $(BENCH)/public $(VERIFIER_WORK_MORE)
 load-tests: build
@@ -150,13 +175,15 @@ many-objects: build
 fuzz-build: setup
 	$(CARGO) build --manifest-path fuzz/Cargo.toml
 
-# Tool and package; the test of a tool that is not to be had says so and skips.
-CLIENTS := cmake=cmake clang=clang llvm-strip=llvm bpftool=bpftool ip=iproute2 xdp-loader=xdp-tools bpf-gcc=gcc-bpf go=golang-go
+# Tool and package. Where apt has installed them, a test that has to do without one of them fails; elsewhere it says so and skips.
+CLIENTS := cmake=cmake clang=clang llvm-strip=llvm bpftool=bpftool ip=iproute2 xdp-loader=xdp-tools bpf-gcc=gcc-bpf go=golang-go qemu-system-x86_64=qemu-system-x86
 clients: setup
 	@missing=""; for pair in $(CLIENTS); do command -v $${pair%%=*} >/dev/null || missing+=" $${pair##*=}"; done; \
 	pkg-config --exists libbpf || missing+=" libbpf-dev"; \
 	[ -z "$$missing" ] || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || { echo "installing$$missing"; apt-get update -qq; \
 	  for p in $$missing; do DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$p >/dev/null || echo "no package $$p"; done; }
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  export BPF_OPT_REQUIRE_CLIENTS="$${BPF_OPT_REQUIRE_CLIENTS-$(foreach pair,$(CLIENTS),$(firstword $(subst =, ,$(pair)))) make cargo libbpf}"; fi; \
 	BPF_OPT_CLIENTS=1 $(CARGO) test --profile checks -p bpf-opt --test all -- --nocapture recipes:: clients:: a_container cargo_installs
 
 # What needs neither the kernel nor much time: unit tests, and the integration tests of the lower crates.
@@ -185,15 +212,23 @@ farm-quick:
 	  $(FARM)-quick/bin/pip install -q --retries 1 fsspec tqdm pytest; } || { rm -rf $(FARM)-quick; \
 	  echo "skipped: the tests of the farm (farm/): Python's venv or package registry is not there"; }
 	@test ! -x $(FARM)-quick/bin/pytest || env -u BPF_OPT $(FARM_PYTHON) $(FARM)-quick/bin/pytest -q -p no:cacheprovider farm/tests
-farm-test: $(if $(filter file,$(origin FARM_BINARY)),build)
-	test -x $(FARM)/bin/ray || { $(PYTHON) -m venv $(FARM) && $(FARM)/bin/pip install -q ./farm pytest mypy && \
-	  $(FARM)/bin/pip uninstall -q -y bpf-opt-farm && rm -rf farm/build farm/*.egg-info; }
+# The package as users install it, anew whenever it has changed; pip puts its scraps beside the sources.
+$(FARM)/bin/bpf-opt-farm: farm/pyproject.toml farm/README.md $(wildcard farm/bpf_opt_farm/*.py farm/bpf_opt_farm/py.typed)
+	test -x $(FARM)/bin/python || $(PYTHON) -m venv $(FARM)
+	$(FARM)/bin/pip install -q ./farm pytest mypy && rm -rf farm/build farm/*.egg-info
+	touch $@
+# Types, tests, and the installed command: it says its version, and writes what one process writes.
+FARM_SMALL := examples/xdp_count.o
+farm-test: $(FARM)/bin/bpf-opt-farm $(if $(filter file,$(origin FARM_BINARY)),build)
 	cd farm && $(abspath $(FARM))/bin/mypy --cache-dir $(abspath $(FARM))/mypy bpf_opt_farm
 	BPF_OPT=$(abspath $(FARM_BINARY)) $(FARM_PYTHON) $(FARM)/bin/pytest -q -p no:cacheprovider farm/tests
-FARM_DEBIAN ?= $(TARGET)/farm-debian
-farm-experiment: farm-test
-	test -e $(FARM_DEBIAN)/xdpdump_bpf.o || bash $(BENCH)/fetch-debian.sh $(FARM_DEBIAN)
-	$(FARM_PYTHON) $(FARM)/bin/python farm/experiment.py $(FARM_BINARY) --bench $(BENCH) --debian $(FARM_DEBIAN) \
+	$(FARM)/bin/bpf-opt-farm --version
+	rm -rf $(FARM)-small && mkdir -p $(FARM)-small
+	$(FARM)/bin/bpf-opt-farm $(FARM_SMALL) -d $(FARM)-small --threads 1 --rounds 1 --bpf-opt $(abspath $(FARM_BINARY)) -q -- --no-kernel
+	$(abspath $(FARM_BINARY)) opt $(FARM_SMALL) -o $(FARM)-small/one.o --by-function --rounds 1 --time-limit 3600 --no-cache --no-kernel -q
+	cmp $(FARM)-small/one.o $(FARM)-small/$(notdir $(FARM_SMALL))
+farm-experiment: farm-test debian
+	$(FARM_PYTHON) $(FARM)/bin/python farm/experiment.py $(FARM_BINARY) --bench $(BENCH) $(if $(FARM_DEBIAN),--debian $(FARM_DEBIAN)) \
 	  --leave-out 6000 --most-slots 40 --work $(TARGET)/farm-experiment $(FARM_FLAGS)
 
 # What can be published alone. `--offline`: with what the build has fetched.

@@ -5,6 +5,10 @@ process. Then the same with shared rules, and one worker against two. Figures go
 docs/cluster.md has them.
 
     experiment.py BPF_OPT --bench DIR [--debian DIR] [--objects 1000] [--rounds 1] [--work DIR] [--only PART,PART]
+
+Exit status: 0 if what is promised holds, 1 if objects differ from those of one process, a function was ended twice or
+begun more often than the two kills explain, or shared rules make the objects larger. Times are printed beside what is
+wanted of them, and fail nothing: they are those of the machine, too.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+# Wanted: milliseconds for a function beside the work itself, and how much faster two workers are than one.
+MOST_OVERHEAD, LEAST_SCALING = 5.0, 1.7
 ENVIRONMENT = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
 
 
@@ -100,6 +106,19 @@ def costs(path: Path) -> dict[str, float]:
     return found
 
 
+def overhead(cost: dict[str, float]) -> str:
+    """Of a function: the driver's processor time, and the workers' time beside bpf-opt's processes."""
+    functions = max(1.0, cost["functions"])
+    driver = 1000 * cost["driver_seconds"] / functions
+    worker = 1000 * (cost["make_seconds"] - cost["make_tool_seconds"]) / functions
+    wanted = f"at most {MOST_OVERHEAD:g} ms: {met(driver + worker <= MOST_OVERHEAD)}"
+    return f"a function costs {driver + worker:.1f} ms ({driver:.1f} driver, {worker:.1f} worker); {wanted}"
+
+
+def met(holds: bool) -> str:
+    return "met" if holds else "not met"
+
+
 def totals(path: Path) -> dict[str, int]:
     found: dict[str, int] = json.loads(path.read_text())["totals"]
     return found
@@ -140,15 +159,22 @@ def traced(folder: Path) -> tuple[collections.Counter[str], collections.Counter[
     return begun, ended
 
 
-def different(objects: Path, a: Path, b: Path) -> str:
+def lost(folder: Path) -> int:
+    """Functions that were begun and not ended, each as often as that."""
+    begun, ended = traced(folder)
+    return sum((begun - ended).values())
+
+
+def different(objects: Path, a: Path, b: Path) -> tuple[list[str], str]:
+    """Objects of which the results differ, and that in words."""
     names = sorted(p.name for p in objects.glob("*.o"))
     read = lambda p: p.read_bytes() if p.exists() else None  # noqa: E731
     found = [n for n in names if read(a / n) != read(b / n)]
     written = sum((b / n).exists() for n in names)
-    return f"{len(found)} of {len(names)}, {written} of them written: {found}"
+    return found, f"{len(found)} of {len(names)}; {written} of the {len(names)} are written: {found}"
 
 
-def main() -> None:
+def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("bpf_opt")
     p.add_argument("--bench", required=True, type=Path)
@@ -184,6 +210,7 @@ def main() -> None:
         originals = make_objects(sources, objects, args.objects, small)
         print(f"{len(list(objects.iterdir()))} objects, {originals} of them originals, the others mutated", flush=True)
     base = ["--bpf-opt", tool, *budget]
+    wrong: list[str] = []
 
     if "one" in parts:
         shutil.rmtree(place / "one", ignore_errors=True)
@@ -221,9 +248,8 @@ def main() -> None:
         for event, share in (("node", 1 / 3), ("driver", 2 / 3)):
             while count() < share * wanted and driver.poll() is None:
                 time.sleep(0.1)
-            flying = sum((lambda b, e: b - e)(*map(collections.Counter, traced(trace))).values())
             print(
-                f"the {event} is killed at {count()} of {wanted} functions, {flying} begun and not ended, "
+                f"the {event} is killed at {count()} of {wanted} functions, {lost(trace)} begun and not ended, "
                 f"{time.monotonic() - began:.0f} s",
                 flush=True,
             )
@@ -234,18 +260,29 @@ def main() -> None:
             else:
                 driver.send_signal(signal.SIGKILL)
                 driver.wait()
+        # What was in flight at either kill, and is not done: nothing else may be begun again.
+        allowed = lost(trace)
         driver = farm(words)
         seconds = time.monotonic() - began
         cluster.close()
         del os.environ["BPF_OPT_FARM_TRACE"], ENVIRONMENT["BPF_OPT_FARM_TRACE"]
         begun, ended = traced(trace)
         print(f"farm: exit {driver.returncode}, {seconds:.0f} s in all, {load()}")
+        again, twice = sum(n - 1 for n in begun.values()), sum(n > 1 for n in ended.values())
         print(
-            f"functions: {len(begun)} begun, {len(ended)} ended; begun twice {sum(n > 1 for n in begun.values())}, "
-            f"ended twice {sum(n > 1 for n in ended.values())}"
+            f"functions: {len(begun)} begun, {len(ended)} ended; begun again {again}, lost by the kills {allowed}; "
+            f"ended twice {twice}"
         )
         print(f"second driver: {costs(told)}")
-        print(f"objects that differ from those of one process: {different(objects, place / 'one', out)}", flush=True)
+        print(overhead(costs(told)))
+        others, told_of_them = different(objects, place / "one", out)
+        print(f"objects that differ from those of one process: {told_of_them}", flush=True)
+        if others:
+            wrong.append(f"{len(others)} objects differ from those of one process")
+        if twice:
+            wrong.append(f"{twice} functions were ended twice")
+        if again > allowed:
+            wrong.append(f"functions were begun again {again} times, and {allowed} were lost by the kills")
 
     if "rules" in parts:
         out, store, told = place / "rules", place / "rules-store", place / "rules.json"
@@ -260,7 +297,10 @@ def main() -> None:
             f"slots without shared rules {alone['slots_before']} -> {alone['slots_after']}, "
             f"with {totals(told)['slots_after']}; {load()}"
         )
-        print(f"with shared rules: {costs(told)}", flush=True)
+        print(f"with shared rules: {costs(told)}")
+        print(overhead(costs(told)), flush=True)
+        if totals(told)["slots_after"] > alone["slots_after"]:
+            wrong.append(f"with shared rules {totals(told)['slots_after'] - alone['slots_after']} slots more")
 
     if "scale" in parts:
         some = place / "some.txt"
@@ -282,7 +322,13 @@ def main() -> None:
                 f"{before}, then {load()}; {costs(told)}",
                 flush=True,
             )
-        print(f"1 to 2 workers: {times[1] / times[2]:.2f} times as fast", flush=True)
+        faster = times[1] / times[2]
+        wish = f"at least {LEAST_SCALING:g}: {met(faster >= LEAST_SCALING)}"
+        print(f"1 to 2 workers: {faster:.2f} times as fast; {wish}", flush=True)
+
+    for what in wrong:
+        print(f"experiment.py: {what}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 def _listed(tool: str, objects: Iterable[Path], by: list[str]) -> list[dict[str, Any]]:
@@ -293,4 +339,4 @@ def _listed(tool: str, objects: Iterable[Path], by: list[str]) -> list[dict[str,
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
