@@ -27,11 +27,12 @@ from .work import Assembly, Function, Made, Plan, Unit
 
 # Objects in a call of each kind, at most: a call costs the driver some milliseconds, and what is in it waits for the
 # slowest.
-PLANS = 16
-ASSEMBLIES = 8
-# Functions and slots in a call that makes results, at most: what a killed worker loses.
+PLANS = 32
+ASSEMBLIES = 16
+# Functions and slots in a call that makes results, at most: what a killed worker loses. Towards the end calls have down to a
+# quarter of the slots, so that all workers end together.
 FUNCTIONS = 16
-SLOTS = 600
+SLOTS = 1200
 # Calls that wait for each worker: enough that none is idle, few enough that little is in flight.
 AHEAD = 2
 # Times that the driver begins a call again whose worker has died, when whoever carries it out has given up.
@@ -126,6 +127,7 @@ class Farm:
         self._objects: dict[str, _Object] = {}
         self._to_plan: deque[str] = deque()
         self._to_make: deque[tuple[str, Function]] = deque()
+        self._slots_to_make = 0
         self._to_assemble: deque[Assembly] = deque()
         self._parts_there: set[str] = set()
         self._parts_asked: set[str] = set()
@@ -192,7 +194,8 @@ class Farm:
         # What is nearest to its end goes first, so that results come early.
         while room > 0 and (self._to_assemble or self._to_plan or self._to_make):
             room -= 1
-            if self._to_assemble:
+            # A call that is not full waits while there is other work.
+            if len(self._to_assemble) >= ASSEMBLIES or not (self._to_plan or self._to_make):
                 objects = _take(self._to_assemble, ASSEMBLIES)
                 label = f"assemble {self._label(objects[0].digest, len(objects))}"
                 self._begin_call(_Call(label, work.assemble, (self.job, self.kernel, objects)))
@@ -212,12 +215,14 @@ class Farm:
     def _units(self) -> list[Unit]:
         """Functions for one call, those of an object together."""
         chosen: dict[str, list[Function]] = {}
+        most = min(SLOTS, max(SLOTS // 4, self._slots_to_make // (AHEAD * max(1, self.executor.slots()))))
         slots = count = 0
-        while self._to_make and count < FUNCTIONS and (count == 0 or slots + self._to_make[0][1].slots <= SLOTS):
+        while self._to_make and count < FUNCTIONS and (count == 0 or slots + self._to_make[0][1].slots <= most):
             digest, function = self._to_make.popleft()
             chosen.setdefault(digest, []).append(function)
             slots += function.slots
             count += 1
+        self._slots_to_make -= slots
         return [Unit(digest, tuple(functions)) for digest, functions in chosen.items()]
 
     def _begin_call(self, call: _Call) -> None:
@@ -269,6 +274,7 @@ class Farm:
             if part not in self._parts_asked:
                 self._parts_asked.add(part)
                 self._to_make.append((o.digest, function))
+                self._slots_to_make += function.slots
         if not o.waits_for:
             self._to_assemble.append(Assembly(o.digest, o.name, o.parts))
 
