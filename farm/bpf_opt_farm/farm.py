@@ -190,7 +190,8 @@ class Farm:
         self._show_total()
 
     def _submit(self) -> None:
-        room = self.executor.slots() * AHEAD - len(self._open)
+        ahead = self.executor.slots() * AHEAD
+        room = ahead - len(self._open)
         # What is nearest to its end goes first, so that results come early.
         while room > 0 and (self._to_assemble or self._to_plan or self._to_make):
             room -= 1
@@ -203,7 +204,7 @@ class Farm:
                 digests = _take(self._to_plan, PLANS)
                 self._begin_call(_Call(f"plan {self._label(digests[0], len(digests))}", work.plan, (self.job, digests)))
             else:
-                units = self._units()
+                units = self._units(ahead)
                 first = units[0]
                 label = f"make {self._objects[first.digest].paths[0].path.name}: {first.functions[0].name}"
                 self._begin_call(_Call(label, work.make, (self.job, units)))
@@ -212,10 +213,10 @@ class Farm:
         name = self._objects[digest].paths[0].path.name
         return name if count == 1 else f"{name} and {count - 1} more"
 
-    def _units(self) -> list[Unit]:
-        """Functions for one call, those of an object together."""
+    def _units(self, ahead: int) -> list[Unit]:
+        """Functions for one call, those of an object together, if so many calls are open at once."""
         chosen: dict[str, list[Function]] = {}
-        most = min(SLOTS, max(SLOTS // 4, self._slots_to_make // (AHEAD * max(1, self.executor.slots()))))
+        most = min(SLOTS, max(SLOTS // 4, self._slots_to_make // ahead))
         slots = count = 0
         while self._to_make and count < FUNCTIONS and (count == 0 or slots + self._to_make[0][1].slots <= most):
             digest, function = self._to_make.popleft()
